@@ -1,0 +1,30 @@
+"""Batched Monte Carlo simulation of federated conversational linear bandits."""
+
+from fedbandit_jax import _runtime
+
+_runtime.protect()  # before anything below can start JAX's backend
+
+from fedbandit_jax import datasets, theory  # noqa: E402
+from fedbandit_jax.algorithms import REGISTRY, Algorithm, FedConPE, Trace, Uniform  # noqa: E402
+from fedbandit_jax.catalog import Catalog  # noqa: E402
+from fedbandit_jax.design import g_optimal_design  # noqa: E402
+from fedbandit_jax.problem import Problem  # noqa: E402
+from fedbandit_jax.results import Results  # noqa: E402
+from fedbandit_jax.simulate import simulate  # noqa: E402
+from fedbandit_jax.sweep import sweep  # noqa: E402
+
+__all__ = [
+    "REGISTRY",
+    "Algorithm",
+    "Catalog",
+    "FedConPE",
+    "Problem",
+    "Results",
+    "Trace",
+    "Uniform",
+    "datasets",
+    "g_optimal_design",
+    "simulate",
+    "sweep",
+    "theory",
+]

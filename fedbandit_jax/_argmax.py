@@ -1,0 +1,25 @@
+"""A row-wise argmax that compilers vectorise."""
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+SLOTS = 64
+
+
+def argmax_rows(scores: Float[Array, "n m"]) -> Int[Array, " n"]:
+    """Index of the largest entry of every row.
+
+    XLA reduces an argmax one entry after another on CPU; here 64 neighbouring columns compete side by side
+    first, and only the winners are reduced so. Among equal entries any may win.
+    """
+    n, m = scores.shape
+    blocks = -(-m // SLOTS)
+    padded = jnp.pad(scores, ((0, 0), (0, blocks * SLOTS - m)), constant_values=-jnp.inf)
+    padded = padded.reshape(n, blocks, SLOTS)
+    best, block = padded[:, 0], jnp.zeros((n, SLOTS), jnp.int32)
+    for i in range(1, blocks):
+        better = padded[:, i] > best
+        best = jnp.where(better, padded[:, i], best)
+        block = jnp.where(better, i, block)
+    slot = jnp.argmax(best, axis=1).astype(jnp.int32)
+    return slot + SLOTS * jnp.take_along_axis(block, slot[:, None], axis=1)[:, 0]

@@ -1,0 +1,61 @@
+"""Checks of arguments: one sentence that names the argument, its value and what is allowed."""
+
+import math
+import numbers
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+
+def fail(name: str, value: Any, allowed: str) -> None:
+    raise ValueError(f"{name}={value!r} is not allowed: {allowed}")
+
+
+def whole(name: str, value: Any, least: int = 1, most: int | None = None, why: str = "") -> int:
+    """A whole number within [least, most]."""
+    allowed = f"it must be a whole number of at least {least}" + (
+        f" and at most {most}{' (' + why + ')' if why else ''}" if most is not None else ""
+    )
+    is_whole = isinstance(value, numbers.Real) and not isinstance(value, bool) and float(value).is_integer()
+    if not is_whole or value < least or (most is not None and value > most):
+        fail(name, value, allowed)
+    return int(value)
+
+
+def real(name: str, value: Any, low: float, high: float, ends: str = "[]") -> float:
+    """A finite number in the interval from low to high; `ends` says which of its ends belong to it."""
+    ok = isinstance(value, numbers.Real) and not isinstance(value, bool) and math.isfinite(value)
+    if ok:
+        above = value >= low if ends[0] == "[" else value > low
+        below = value <= high if ends[1] == "]" else value < high
+        ok = above and below
+    if not ok:
+        upper = "infinity)" if math.isinf(high) else f"{high:g}{ends[1]}"
+        fail(name, value, f"it must be a number in {ends[0]}{low:g}, {upper}")
+    return float(value)
+
+
+def choice(name: str, value: Any, options: Iterable[str]) -> str:
+    """One of a few words."""
+    options = tuple(options)
+    if value not in options:
+        fail(name, value, "it must be " + " or ".join(repr(option) for option in options))
+    return str(value)
+
+
+def indices(name: str, value: Any, available: int | None = None, what: str = "") -> list[int]:
+    """A count n, meaning 0..n-1, or a list of distinct indices, each below `available`."""
+    if isinstance(value, numbers.Real):
+        return list(range(whole(name, value, 1, available, what)))
+    if isinstance(value, str) or not isinstance(value, Iterable) or not list(value):
+        fail(name, value, "it must be a whole number of at least 1 or a list of indices")
+    found = [whole(name, v, 0, None if available is None else available - 1, what) for v in value]
+    if len(set(found)) < len(found):
+        fail(name, value, "its indices must differ")
+    return found
+
+
+def as_list(value: Any) -> list[Any]:
+    """A list, tuple, range or array as a list; anything else as a list of one."""
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return list(value)
+    return value.tolist() if hasattr(value, "tolist") and getattr(value, "ndim", 0) == 1 else [value]

@@ -1,0 +1,74 @@
+"""Protection from three faults of jaxlib's CPU backend, and the set-up of CPU devices.
+
+1. Deadlock. XLA runs the blocks of a batched LAPACK call on the same thread pool on which the call
+   itself waits. When as many calls are in flight as the pool has threads, nothing moves any more.
+   The environment variable NPROC sizes the pool when the backend starts.
+2. Heap corruption in batched `eigh`, and 3. wrong NumPy products beside a running `eigh`, both only
+   when OpenBLAS itself is multi-threaded (jax issues 39292 and 38056).
+
+`protect` runs on import. For a backend that another module started earlier with a small pool the
+package stays on one device, and its programs never have two LAPACK calls in flight on one device.
+"""
+
+import os
+import warnings
+
+import jax
+import threadpoolctl
+
+MIN_POOL = 16
+
+
+def cores() -> int:
+    """Cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
+
+
+def backend_started() -> bool:
+    """Has JAX started its backend in this process?"""
+    from jax._src import xla_bridge  # JAX has no public way to ask
+
+    return bool(xla_bridge.backends_are_initialized())
+
+
+def _pool_size() -> int:
+    requested = os.environ.get("NPROC", "")
+    return int(requested) if requested.isdigit() else cores()
+
+
+def protect() -> None:
+    """Make the faults above impossible, or say what is in the way."""
+    if os.environ.setdefault("OPENBLAS_NUM_THREADS", "1") != "1":
+        warnings.warn(
+            f"OPENBLAS_NUM_THREADS={os.environ['OPENBLAS_NUM_THREADS']} is ignored: fedbandit_jax limits BLAS to one "
+            "thread, because jaxlib corrupts memory in a batched eigh when OpenBLAS has several",
+            stacklevel=3,
+        )
+        os.environ["OPENBLAS_NUM_THREADS"] = "1"
+    # The variable is read when a BLAS is loaded; those that NumPy or SciPy already loaded are told directly.
+    threadpoolctl.threadpool_limits(limits=1, user_api="blas")
+
+    wanted = max(MIN_POOL, 2 * cores())
+    if not backend_started():
+        os.environ["NPROC"] = str(max(wanted, _pool_size()))
+    elif _pool_size() < wanted and jax.default_backend() == "cpu":
+        _Late.pool = True
+        warnings.warn(
+            "JAX had already started its CPU backend when fedbandit_jax was imported: simulations run on one "
+            "device only; import fedbandit_jax before the first JAX computation to use all cores",
+            stacklevel=3,
+        )
+
+
+class _Late:
+    """Was the package imported too late to size the thread pool?"""
+
+    pool = False
+
+
+def devices() -> list[jax.Device]:
+    """The devices to spread runs over; on CPU one per core, if the backend has not been started yet."""
+    if not backend_started() and jax.config.values["jax_num_cpu_devices"] in (-1, 1):
+        jax.config.update("jax_num_cpu_devices", cores())
+    local = jax.local_devices()
+    return local[:1] if _Late.pool else local

@@ -1,0 +1,77 @@
+"""What every algorithm is: a pytree of hyperparameters with a pure `run`."""
+
+import dataclasses
+from typing import Any, ClassVar, NamedTuple
+
+import jax
+from jaxtyping import Array, Float, Key
+
+from fedbandit_jax.problem import Problem
+
+Hyperparameter = Any  # a number, or in a sweep a list of them; one traced number inside `run`
+
+REGISTRY: dict[str, type["Algorithm"]] = {}
+
+
+class Trace(NamedTuple):
+    """Curves of one federation at P checkpoints, and per-phase diagnostics where there are phases."""
+
+    regret: Float[Array, " P"]  # R_M(t), summed over clients
+    conversations: Float[Array, " P"]  # questions so far, mean over clients
+    communication: Float[Array, " P"]  # scalars sent so far, both ways, all clients
+    theta_error: Float[Array, " P"]  # mean over clients of norm(theta_hat - theta)
+    phases: dict[str, Float[Array, " L"]]  # {} without phases; rows after the last phase have phase = 0
+
+
+class Algorithm:
+    """Base class: subclass it as a frozen dataclass whose fields are the hyperparameters.
+
+    Numbers are traced leaves of the pytree, so a new value never recompiles; strings, None and bools are
+    static. Subclasses join the registry under their class name.
+    """
+
+    name: ClassVar[str]
+    lanes: ClassVar[int] = 160  # clients side by side on one CPU core
+
+    def __init_subclass__(cls) -> None:
+        cls.name = cls.__dict__.get("name", cls.__name__)
+        REGISTRY[cls.name] = cls
+        jax.tree_util.register_pytree_with_keys(cls, _flatten_with_keys, cls._unflatten, _flatten)
+
+    def check(self, *, dim: int, clients: int, arms: int, horizon: int, noise: float) -> None:
+        """Raise ValueError, in one sentence, for hyperparameters that make no sense in a setting."""
+
+    def run(self, key: Key[Array, ""], problem: Problem, checkpoints: Float[Array, " P"]) -> Trace:
+        """Play one federation; the last checkpoint is the horizon."""
+        raise NotImplementedError
+
+    def hyperparameters(self) -> dict[str, Any]:
+        return {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}  # type: ignore[arg-type]
+
+    def replace(self, **changes: Any) -> "Algorithm":
+        return dataclasses.replace(self, **changes)  # type: ignore[type-var]
+
+    @classmethod
+    def _unflatten(cls, static: tuple, leaves: Any) -> "Algorithm":
+        names, fixed = static
+        new = object.__new__(cls)
+        for name, value in [*zip(names, leaves, strict=True), *fixed]:
+            object.__setattr__(new, name, value)
+        return new
+
+
+def _is_static(value: Any) -> bool:
+    return value is None or isinstance(value, str | bool)
+
+
+def _flatten(algorithm: Algorithm) -> tuple[tuple, tuple]:
+    items = algorithm.hyperparameters().items()
+    names = tuple(name for name, value in items if not _is_static(value))
+    fixed = tuple((name, value) for name, value in items if _is_static(value))
+    return tuple(getattr(algorithm, name) for name in names), (names, fixed)
+
+
+def _flatten_with_keys(algorithm: Algorithm) -> tuple[tuple, tuple]:
+    leaves, (names, fixed) = _flatten(algorithm)
+    keys = (jax.tree_util.GetAttrKey(name) for name in names)
+    return tuple(zip(keys, leaves, strict=True)), (names, fixed)

@@ -1,0 +1,347 @@
+"""FedConPE (IJCAI 2024): its client, its server, and the messages through which alone they meet.
+
+A phase, eps = 2^-l, LOG = log(2 K M log(T) / delta), s = 3 / (4 (1 - eps^2) d N):
+
+    client  find_uncertain_directions   G-optimal design; eigenpairs below s          -> UncertainDirections
+    server  choose_key_terms            the nearest key term to each, and how often   -> KeyTerms
+    client  play                        pulls and questions, their sums               -> Statistics
+    server  estimate                    least squares over all clients and phases     -> theta_hat
+    client  eliminate                   keeps arms within 2 sqrt(N/M) eps of the best
+"""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int, Key
+
+from fedbandit_jax import _checks
+from fedbandit_jax._argmax import argmax_rows
+from fedbandit_jax.algorithms.base import Algorithm, Hyperparameter, Trace
+from fedbandit_jax.algorithms.phases import (
+    Clock,
+    Phase,
+    Randomness,
+    asked_after,
+    draw,
+    end_together,
+    pull_counts,
+    pulls_after,
+    round_counts,
+    run_phases,
+)
+from fedbandit_jax.design import METHODS, g_optimal_design
+from fedbandit_jax.problem import Problem
+
+LEAST_ALIGNMENT = 1e-6  # with C="realised", a key term further off than this is no help at any price
+
+
+class UncertainDirections(NamedTuple):
+    """Client to server: eigenpairs of V(pi), ascending, of which those below s are uploaded."""
+
+    uploaded: Bool[Array, " d"]
+    eigenvalues: Float[Array, " d"]
+    eigenvectors: Float[Array, "d d"]  # one a row
+
+
+class KeyTerms(NamedTuple):
+    """Server to client: a key term for every uploaded pair, and how often to ask about it."""
+
+    sent: Bool[Array, " d"]
+    indices: Int[Array, " d"]
+    vectors: Float[Array, "d d"]
+    repetitions: Float[Array, " d"]
+
+
+class Statistics(NamedTuple):
+    """Client to server: Gram matrix G_i and moment vector W_i of everything seen in the phase."""
+
+    gram: Float[Array, "d d"]
+    moment: Float[Array, " d"]
+
+
+class Estimate(NamedTuple):
+    """Server to client."""
+
+    theta_hat: Float[Array, " d"]
+
+
+def scalars(message: UncertainDirections | KeyTerms | Statistics | Estimate) -> Float[Array, ""]:
+    """Numbers in a message; where it has entries that may be empty, its first field says which are sent."""
+    dtype = message[-1].dtype
+    if isinstance(message, UncertainDirections | KeyTerms):
+        return message[0].sum().astype(dtype) * sum(part[0].size for part in message[1:])
+    return jnp.asarray(sum(part.size for part in message), dtype)
+
+
+class State(NamedTuple):
+    active: Bool[Array, "M K"]  # the clients'
+    gram: Float[Array, "d d"]  # the server's, as the next three
+    moment: Float[Array, " d"]
+    theta_hat: Float[Array, " d"]
+
+
+class Info(NamedTuple):
+    """Diagnostics of a phase, over the real clients."""
+
+    eps: Float[Array, ""]
+    complete: Bool[Array, ""]  # not cut at T
+    active_min: Float[Array, ""]  # arms active when the phase starts
+    active_mean: Float[Array, ""]
+    active_max: Float[Array, ""]
+    uploaded: Float[Array, ""]  # eigenpairs a client, mean
+    questions: Float[Array, ""]  # asked by a client, mean
+    dropped: Float[Array, ""]  # did not fit into the phase at one a round, mean
+    wanted_information: Float[Array, ""]  # s
+    lambda_min: Float[Array, ""]  # of V(pi), least over clients
+    lambda_min_after: Float[Array, ""]  # with the questions added, least over clients
+    lemma_holds: Bool[Array, ""]  # lambda_min_after >= s at every client
+    good_event: Bool[Array, ""]  # |theta_hat.a - theta.a| <= sqrt(N/M) eps for all active arms
+    best_arm_active: Bool[Array, ""]  # after the elimination, at every client
+    max_gap: Float[Array, ""]  # of the arms active when the phase starts
+    theta_error: Float[Array, ""]
+
+
+@dataclass(frozen=True, kw_only=True)
+class FedConPE(Algorithm):
+    """Federated conversational phase elimination.
+
+    N trades conversations for regret; C is the least |k.v| that the key terms offer every unit v (Assumption
+    2), or "realised" for each pair's own; delta is the probability of failure; sigma the noise that the counts
+    allow for (None: the problem's). `exploration_scale` multiplies every count and `elimination_scale` the
+    threshold. `rounding` is "ceil" or "unbiased". `key_term_rule` is "absolute", the largest |k.v|, or "signed",
+    the largest k.v. `design_tol` and `design_method` go to `design.g_optimal_design`.
+    """
+
+    N: Hyperparameter = 1.0
+    C: Hyperparameter = 1.0
+    delta: Hyperparameter = 0.1
+    sigma: Hyperparameter = None
+    exploration_scale: Hyperparameter = 1.0
+    elimination_scale: Hyperparameter = 1.0
+    rounding: Hyperparameter = "ceil"
+    key_term_rule: Hyperparameter = "absolute"
+    design_tol: Hyperparameter = 1e-2
+    design_method: Hyperparameter = "multiplicative"
+
+    def check(self, *, dim: int, clients: int, arms: int, horizon: int, noise: float) -> None:
+        N = _checks.real("N", self.N, 0, float("inf"), "()")
+        _checks.real("delta", self.delta, 0, 1, "()")
+        for name in ("exploration_scale", "elimination_scale"):
+            _checks.real(name, getattr(self, name), 0, float("inf"), "()")
+        if self.sigma is not None:
+            _checks.real("sigma", self.sigma, 0, float("inf"), "[)")
+        _checks.choice("rounding", self.rounding, ("ceil", "unbiased"))
+        _checks.choice("key_term_rule", self.key_term_rule, ("absolute", "signed"))
+        _checks.choice("design_method", self.design_method, METHODS)
+        _checks.real("design_tol", self.design_tol, 1e-3, 1)
+        if isinstance(self.C, str):
+            if self.C != "realised":
+                _checks.fail("C", self.C, "it must be a number in (0, 1] or 'realised'")
+            return
+        C = _checks.real("C", self.C, 0, 1, "(]")
+        if N * C**2 < 1 - 1e-9:
+            raise ValueError(
+                f"N={N:g} with C={C:g} is not allowed: N C^2 must be at least 1, or a client would have to ask "
+                "more than one question a round"
+            )
+
+    def run(self, key: Key[Array, ""], problem: Problem, checkpoints: Float[Array, " P"]) -> Trace:
+        _, _, d = problem.arms.shape
+        zero = jnp.zeros_like(problem.theta)
+        state = State(problem.arm_mask, jnp.zeros((d, d), zero.dtype), zero, zero)
+        return run_phases(
+            lambda clock, state: self.play_phase(key, problem, clock, state),
+            state,
+            gaps=problem.gaps,
+            horizon=problem.horizon,
+            checkpoints=checkpoints,
+            theta_error=jnp.linalg.norm(problem.theta),
+        )
+
+    def play_phase(self, key: Key[Array, ""], problem: Problem, clock: Clock, state: State) -> tuple[State, Phase]:
+        """One phase: client i is row i of every array with an axis M."""
+        M, K, d = problem.arms.shape
+        eps = clock.eps
+        s = wanted_information(eps, d, self.N)
+        sigma = problem.noise if self.sigma is None else self.sigma
+        log = log_term(problem.num_arms, problem.num_clients, problem.horizon, self.delta)
+        total = self.exploration_scale * 2 * d * sigma**2 * log / eps**2
+        radius = jnp.sqrt(self.N / problem.num_clients) * eps
+        random = jax.vmap(lambda i: draw(key, i, clock.phase, K, d))(jnp.arange(M))
+
+        weights, V = jax.vmap(lambda arms, active: explore(arms, active, self.design_tol, self.design_method))(
+            problem.arms, state.active
+        )
+        directions = jax.vmap(lambda V, real: uncertain_directions(V, s, real))(V, problem.client_mask)
+        terms = jax.vmap(lambda message, u: self.choose_key_terms(message, problem, s, total, u))(
+            directions, random.rounding[:, 1]
+        )
+        counts = jax.vmap(lambda pi, u: pull_counts(pi, total, self.rounding, u))(weights, random.rounding[:, 0])
+        length, complete = end_together(counts, clock)
+        asked = jax.vmap(asked_after, in_axes=(None, 0))(length, terms.repetitions)
+        statistics = jax.vmap(
+            lambda arms, n, vectors, q, z: play(arms, n, vectors, q, z, problem.theta, problem.noise)
+        )(
+            problem.arms,
+            jax.vmap(pulls_after, in_axes=(None, 0))(length, counts),
+            terms.vectors,
+            asked,
+            random,
+        )
+
+        lambda_min_after = jax.vmap(lambda V, message, terms: self.augmented_lambda_min(V, message, terms, s))(
+            V, directions, terms
+        )
+        # NaN must not pass silently; this also keeps the two eigendecompositions in order, see _runtime.
+        gram = jnp.where(jnp.isnan(lambda_min_after).any(), jnp.nan, state.gram) + statistics.gram.sum(axis=0)
+        moment = state.moment + statistics.moment.sum(axis=0)
+        estimate = Estimate(least_squares(gram, moment))
+        active = jax.vmap(
+            lambda arms, active: eliminate(arms, active, estimate.theta_hat, self.elimination_scale * 2 * radius)
+        )(problem.arms, state.active)
+
+        real = problem.client_mask
+        upload, download = jax.vmap(scalars)(directions).sum(), jax.vmap(scalars)(terms).sum()
+        one = jax.tree.map(lambda x: x[0], statistics)
+        theta_error = jnp.linalg.norm(estimate.theta_hat - problem.theta)
+        num_active = state.active.sum(axis=1).astype(eps.dtype)
+        errors = jnp.abs(problem.arms @ (estimate.theta_hat - problem.theta))
+        best = problem.arm_mask & (problem.gaps == 0)
+        info = Info(
+            eps=eps,
+            complete=complete,
+            active_min=jnp.where(real, num_active, jnp.inf).min(),
+            active_mean=problem.mean_over_clients(num_active),
+            active_max=num_active.max(),
+            uploaded=problem.mean_over_clients(directions.uploaded.sum(axis=1).astype(eps.dtype)),
+            questions=problem.mean_over_clients(asked.sum(axis=1)),
+            dropped=problem.mean_over_clients((terms.repetitions - asked).sum(axis=1)),
+            wanted_information=s,
+            lambda_min=jnp.where(real, directions.eigenvalues[:, 0], jnp.inf).min(),
+            lambda_min_after=jnp.where(real, lambda_min_after, jnp.inf).min(),
+            lemma_holds=jnp.where(real, lambda_min_after >= s * (1 - 1e-4), True).all(),
+            good_event=jnp.where(state.active, errors <= radius, True).all(),
+            best_arm_active=((best & active).any(axis=1) | ~real).all(),
+            max_gap=jnp.where(state.active, problem.gaps, 0).max(),
+            theta_error=theta_error,
+        )
+        phase = Phase(
+            counts=counts,
+            length=length,
+            asked=asked.sum(axis=1),
+            client_mask=real,
+            opening_scalars=upload + download,
+            closing_scalars=problem.num_clients * (scalars(one) + scalars(estimate)),
+            theta_error=theta_error,
+            info=info,
+        )
+        return State(active, gram, moment, estimate.theta_hat), phase
+
+    def choose_key_terms(
+        self,
+        message: UncertainDirections,
+        problem: Problem,
+        s: Float[Array, ""],
+        total: Float[Array, ""],
+        u: Float[Array, ""],
+    ) -> KeyTerms:
+        """Server: ask n_k = ceil(total (s - lambda_j) / C^2) times about the key term nearest to v_j."""
+        indices = nearest_key_terms(message.eigenvectors, problem.key_terms, self.key_term_rule)
+        vectors = problem.key_terms[indices]
+        c = self.alignment(message.eigenvectors, vectors)
+        amounts = total * (s - message.eigenvalues) / c**2
+        repetitions = round_counts(amounts, message.uploaded, self.rounding, u)
+        return KeyTerms(message.uploaded, indices, vectors, jnp.minimum(repetitions, problem.horizon))
+
+    def alignment(self, eigenvectors: Float[Array, "d d"], vectors: Float[Array, "d d"]) -> Float[Array, " d"]:
+        """C of the formulas for each pair."""
+        if isinstance(self.C, str):
+            return jnp.maximum(jnp.abs((eigenvectors * vectors).sum(axis=1)), LEAST_ALIGNMENT)
+        return jnp.full(vectors.shape[0], self.C, vectors.dtype)
+
+    def augmented_lambda_min(
+        self, V: Float[Array, "d d"], message: UncertainDirections, terms: KeyTerms, s: Float[Array, ""]
+    ) -> Float[Array, ""]:
+        """Least eigenvalue of V + sum_j (s - lambda_j) / C^2 k k', which the eigenvalue lemma puts at s."""
+        c = self.alignment(message.eigenvectors, terms.vectors)
+        added = jnp.where(message.uploaded, (s - message.eigenvalues) / c**2, 0)
+        return jnp.linalg.eigvalsh(V + weighted_gram(terms.vectors, added), symmetrize_input=False)[0]
+
+
+def log_term(
+    arms: Hyperparameter, clients: Hyperparameter, horizon: Hyperparameter, delta: Hyperparameter
+) -> Float[Array, ""]:
+    """LOG = log(2 K M log(T) / delta)."""
+    return jnp.log(2 * arms * clients * jnp.log(horizon) / delta)
+
+
+def wanted_information(eps: Float[Array, ""], dim: int, N: Hyperparameter) -> Float[Array, ""]:
+    """s = 3 / (4 (1 - eps^2) d N), the least information wanted in every direction."""
+    return 3 / (4 * (1 - eps**2) * dim * N)
+
+
+def weighted_gram(rows: Float[Array, "n d"], weights: Float[Array, " n"]) -> Float[Array, "d d"]:
+    """sum_i w_i x_i x_i'."""
+    return (weights[:, None] * rows).T @ rows
+
+
+def explore(
+    arms: Float[Array, "K d"], active: Bool[Array, " K"], tol: Hyperparameter, method: str
+) -> tuple[Float[Array, " K"], Float[Array, "d d"]]:
+    """Client, step 1: the G-optimal design pi on the active arms, and V(pi)."""
+    weights = g_optimal_design(arms, active, tol, method=method).weights
+    return weights, weighted_gram(arms, weights)
+
+
+def uncertain_directions(V: Float[Array, "d d"], s: Float[Array, ""], real: Bool[Array, ""]) -> UncertainDirections:
+    """Client, step 2: the eigenpairs of V with lambda_j < s (none from a padded client)."""
+    eigenvalues, eigenvectors = jnp.linalg.eigh(V, symmetrize_input=False)
+    return UncertainDirections((eigenvalues < s) & real, eigenvalues, eigenvectors.T)
+
+
+def nearest_key_terms(directions: Float[Array, "n d"], key_terms: Float[Array, "J d"], rule: str) -> Int[Array, " n"]:
+    """Index of the key term with the largest |k.v|, as an eigenvector's sign means nothing, or k.v."""
+    products = directions @ key_terms.T
+    return argmax_rows(products if rule == "signed" else jnp.abs(products))
+
+
+def play(
+    arms: Float[Array, "K d"],
+    pulls: Float[Array, " K"],
+    key_terms: Float[Array, "n d"],
+    questions: Float[Array, " n"],
+    random: Randomness,
+    theta: Float[Array, " d"],
+    noise: Float[Array, ""],
+) -> Statistics:
+    """Client, steps 3 and 4: pull, ask, and sum up.
+
+    n rewards of mean mu enter only as their sum, n mu + noise sqrt(n) z with one standard normal z.
+    """
+    rewards = pulls * (arms @ theta) + noise * jnp.sqrt(pulls) * random.pulls
+    answers = questions * (key_terms @ theta) + noise * jnp.sqrt(questions) * random.questions
+    return Statistics(
+        weighted_gram(arms, pulls) + weighted_gram(key_terms, questions),
+        rewards @ arms + answers @ key_terms,
+    )
+
+
+def least_squares(gram: Float[Array, "d d"], moment: Float[Array, " d"]) -> Float[Array, " d"]:
+    """Server: theta_hat = G^-1 W, of minimum norm where G is singular."""
+    eigenvalues, Q = jnp.linalg.eigh(gram, symmetrize_input=False)
+    cutoff = eigenvalues[-1] * gram.shape[0] * jnp.finfo(gram.dtype).eps
+    inverse = jnp.where(eigenvalues > cutoff, 1 / eigenvalues, 0)
+    return Q @ (inverse * (moment @ Q))
+
+
+def eliminate(
+    arms: Float[Array, "K d"],
+    active: Bool[Array, " K"],
+    theta_hat: Float[Array, " d"],
+    threshold: Float[Array, ""],
+) -> Bool[Array, " K"]:
+    """Client, step 5: keep the active arms with max_b theta_hat.(b - a) <= threshold."""
+    scores = jnp.where(active, arms @ theta_hat, -jnp.inf)
+    return active & (scores.max() - scores <= threshold)

@@ -1,0 +1,32 @@
+"""The synthetic catalog of the paper's appendix."""
+
+import numpy as np
+
+from fedbandit_jax import _checks
+from fedbandit_jax.catalog import Catalog
+from fedbandit_jax.datasets.features import key_term_means
+
+
+def synthetic(
+    seed: int = 0, *, dim: int = 50, num_arms: int = 5000, num_key_terms: int = 1000, num_users: int = 200
+) -> Catalog:
+    """Draw the paper's synthetic catalog.
+
+    Every pseudo key term and user has coordinates U(-1, 1). Arm i carries n_i ~ U{1..5} key terms with
+    weight 1/n_i and is drawn from Normal(mean of its pseudo key terms, I). A key term is the weighted mean
+    of the arms that carry it; one that no arm carries keeps its pseudo features. All rows get unit norm.
+    """
+    _checks.whole("seed", seed, 0)
+    sizes = {"dim": dim, "num_arms": num_arms, "num_key_terms": num_key_terms, "num_users": num_users}
+    for name, value in sizes.items():
+        _checks.whole(name, value)
+    rng = np.random.default_rng(seed)
+    pseudo = rng.uniform(-1, 1, (num_key_terms, dim))
+    carried = rng.integers(1, min(5, num_key_terms) + 1, num_arms)
+    terms = [rng.choice(num_key_terms, n, replace=False) for n in carried]
+    arms = np.stack([pseudo[t].mean(axis=0) for t in terms]) + rng.normal(size=(num_arms, dim))
+    key_terms = key_term_means(arms, terms, num_key_terms)
+    unused = ~key_terms.any(axis=1)
+    key_terms[unused] = pseudo[unused]
+    users = rng.uniform(-1, 1, (num_users, dim))
+    return Catalog.from_arrays(arms, key_terms, users, name="synthetic")

@@ -1,0 +1,208 @@
+"""Results: tidy tables of every run, statistics, storage."""
+
+import json
+import platform
+from collections.abc import Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import jax
+import numpy as np
+import pandas as pd
+from scipy.special import stdtrit
+
+from fedbandit_jax import _checks
+from fedbandit_jax.algorithms.base import Trace
+
+if TYPE_CHECKING:
+    from fedbandit_jax.plots import Plots
+
+METRICS = ("regret", "conversations", "communication", "theta_error")
+SETTING = ("dataset", "algorithm", "label", "clients", "arms", "horizon", "noise")  # and the hyperparameters
+RUN = (*SETTING, "user", "seed")
+FLAGS = ("complete", "lemma_holds", "good_event", "best_arm_active")
+CONFIDENCE = 0.95
+
+
+def describe_environment(devices: Sequence[jax.Device]) -> dict[str, Any]:
+    """Versions and devices, for the record."""
+    packages = ("fedbandit-jax", "jax", "jaxlib", "numpy")
+    return {
+        "versions": {"python": platform.python_version(), **{name: version(name) for name in packages}},
+        "devices": [f"{d.platform}:{d.device_kind}" for d in devices],
+        "prng": str(jax.config.values["jax_default_prng_impl"]),
+    }
+
+
+class Results:
+    """Curves of all runs at their checkpoints, the diagnostics of their phases, and how they were made."""
+
+    def __init__(self, curves: pd.DataFrame, phases: pd.DataFrame, settings: dict[str, Any]) -> None:
+        self._curves = curves
+        self._phases = phases
+        self.settings = settings
+
+    @classmethod
+    def from_traces(
+        cls, dataset: str, tables: Sequence[tuple[pd.DataFrame, np.ndarray, Trace]], settings: dict[str, Any]
+    ) -> "Results":
+        """Tidy up (a table with a row per run, the rounds kept, traces with axes R and P) of each program."""
+        curves, phases = [], []
+        for runs, rounds, trace in tables:
+            runs = runs.copy()
+            runs.insert(0, "dataset", dataset)
+            check_finite(runs, trace)
+            values = {name: np.asarray(getattr(trace, name), np.float64).ravel() for name in METRICS}
+            index = np.repeat(np.arange(len(runs)), len(rounds))
+            table = runs.iloc[index].reset_index(drop=True)
+            curves.append(table.assign(round=np.tile(rounds, len(runs)), **values))
+            if trace.phases:
+                run, row = np.nonzero(trace.phases["phase"])
+                table = runs.iloc[run].reset_index(drop=True)
+                found = {name: column[run, row] for name, column in trace.phases.items()}
+                found |= {name: found[name].astype(bool) for name in FLAGS if name in found}
+                phases.append(table.assign(**found | {"phase": found["phase"].astype(int)}))
+        ordered = pd.concat(curves, ignore_index=True)
+        trailing = ["round", *METRICS]
+        ordered = ordered[[c for c in ordered.columns if c not in trailing] + trailing]
+        return cls(ordered, pd.concat(phases, ignore_index=True) if phases else pd.DataFrame(), settings)
+
+    def to_pandas(self) -> pd.DataFrame:
+        """A row per run and checkpoint."""
+        return self._curves.copy()
+
+    def final(self) -> pd.DataFrame:
+        """A row per run, at the last round."""
+        return self._curves[self._curves["round"] == self._curves["horizon"]].reset_index(drop=True)
+
+    def phases(self) -> pd.DataFrame:
+        """A row per run and phase: length, active arms, questions, eigenvalues, good event and more."""
+        return self._phases.copy()
+
+    def summary(self, metric: str = "regret") -> pd.DataFrame:
+        """Mean, standard deviation, count and 95 % interval of a final metric per setting."""
+        _checks.choice("metric", metric, METRICS)
+        final = self.final()
+        groups = final.groupby(self.setting_columns(), dropna=False, sort=False)
+        return groups.apply(lambda g: mean_interval(g, metric), include_groups=False).reset_index()
+
+    def setting_columns(self) -> list[str]:
+        """The columns that tell one setting from another."""
+        skip = {"user", "seed", "round", *METRICS}
+        return [c for c in self._curves.columns if c not in skip]
+
+    def only(self, *labels: str) -> "Results":
+        """The results of some algorithms."""
+        for label in labels:
+            _checks.choice("label", label, self._curves["label"].unique())
+        curves, phases = (
+            table[table["label"].isin(labels)].reset_index(drop=True) if len(table) else table
+            for table in (self._curves, self._phases)
+        )
+        return Results(curves, phases, self.settings)
+
+    def compare(self, label: str, metric: str = "regret") -> pd.DataFrame:
+        """How many percent `label` lies below each other algorithm at the last round, with a 95 % interval.
+
+        Paired: both play the same users, arm sets and seeds. The interval is a bootstrap over users, the seeds of
+        a user staying together, or over seeds where there is only one user.
+        """
+        _checks.choice("metric", metric, METRICS)
+        final = self.final()
+        _checks.choice("label", label, final["label"].unique())
+        where = ["dataset", "clients", "arms", "horizon", "noise"]
+        rows = []
+        for place, group in final.groupby(where, sort=False):
+            table = group.pivot_table(index=["user", "seed"], columns="label", values=metric, sort=False)
+            if label not in table:
+                continue
+            for other in table.columns.drop(label):
+                pairs = table[[label, other]].dropna()
+                found = percent_below(pairs[label], pairs[other])
+                rows.append(dict(zip(where, place, strict=True)) | {"label": label, "other": other} | found)
+        return pd.DataFrame(rows)
+
+    @property
+    def plot(self) -> "Plots":
+        from fedbandit_jax.plots import Plots  # matplotlib is slow to import and not always wanted
+
+        return Plots(self)
+
+    def save(self, folder: str | Path) -> Path:
+        """Write curves.parquet, phases.parquet and settings.json into a folder."""
+        folder = Path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        self._curves.to_parquet(folder / "curves.parquet")
+        self._phases.to_parquet(folder / "phases.parquet")
+        (folder / "settings.json").write_text(json.dumps(self.settings, indent=2) + "\n")
+        return folder
+
+    @classmethod
+    def load(cls, folder: str | Path) -> "Results":
+        """Read what `save` wrote."""
+        folder = Path(folder)
+        missing = [n for n in ("curves.parquet", "phases.parquet", "settings.json") if not (folder / n).is_file()]
+        if missing:
+            raise FileNotFoundError(f"{folder} holds no saved results: {', '.join(missing)} not found")
+        return cls(
+            pd.read_parquet(folder / "curves.parquet"),
+            pd.read_parquet(folder / "phases.parquet"),
+            json.loads((folder / "settings.json").read_text()),
+        )
+
+    def __repr__(self) -> str:
+        labels = ", ".join(self._curves["label"].unique())
+        return f"Results({len(self.final())} runs of {labels})"
+
+
+def check_finite(runs: pd.DataFrame, trace: Trace) -> None:
+    """Name the first run whose curves are not finite."""
+    for name in METRICS:
+        bad = ~np.isfinite(np.asarray(getattr(trace, name))).all(axis=1)
+        if bad.any():
+            row = runs.iloc[int(np.argmax(bad))].to_dict()
+            raise FloatingPointError(f"{name} is not finite in {bad.sum()} of {len(runs)} runs, first in {row}")
+
+
+def interval_units(group: pd.DataFrame, metric: str) -> np.ndarray:
+    """The independent units behind a mean: users where they differ (each its mean over seeds), else seeds."""
+    by_user = group.groupby("user")[metric].mean()
+    return by_user.to_numpy() if len(by_user) > 1 else group[metric].to_numpy()
+
+
+def half_width(units: np.ndarray, axis: int = 0) -> np.ndarray:
+    """Half the 95 % t-interval of the mean of independent units; NaN for a single one."""
+    n = units.shape[axis]
+    if n < 2:
+        return np.full(units.mean(axis=axis).shape, np.nan)
+    return stdtrit(n - 1, (1 + CONFIDENCE) / 2) * units.std(axis=axis, ddof=1) / np.sqrt(n)
+
+
+def mean_interval(group: pd.DataFrame, metric: str) -> pd.Series:
+    mean = group[metric].mean()
+    half = float(half_width(interval_units(group, metric)))
+    return pd.Series(
+        {
+            "count": len(group),
+            "mean": mean,
+            "sd": group[metric].std(),
+            "low": mean - half,
+            "high": mean + half,
+        }
+    )
+
+
+def percent_below(ours: pd.Series, theirs: pd.Series, resamples: int = 2000) -> dict[str, float]:
+    """100 (1 - mean(ours) / mean(theirs)) of paired runs, with a bootstrap interval."""
+    both = pd.DataFrame({"ours": ours, "theirs": theirs})
+    by_user = both.groupby(level="user").mean()
+    units = (by_user if len(by_user) > 1 else both).to_numpy()
+    draws = np.random.default_rng(0).integers(len(units), size=(resamples, len(units)))
+    means = units[draws].mean(axis=1)
+    tail = 100 * (1 - CONFIDENCE) / 2
+    low, high = np.percentile(100 * (1 - means[:, 0] / means[:, 1]), [tail, 100 - tail])
+    center = 100 * (1 - units[:, 0].mean() / units[:, 1].mean())
+    if len(units) < 2:
+        low = high = float("nan")
+    return {"pairs": len(both), "percent_below": center, "low": float(low), "high": float(high)}
