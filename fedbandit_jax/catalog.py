@@ -5,7 +5,7 @@ Axis letters: J key terms, U users, A arms of the pool, d dimensions.
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 
@@ -20,7 +20,7 @@ class Catalog:
     name: str = "custom"
 
     @classmethod
-    def from_arrays(cls, arms: Any, key_terms: Any, users: Any, *, name: str = "custom") -> Self:
+    def from_arrays(cls, arms: Any, key_terms: Any, users: Any, *, name: str = "custom") -> "Catalog":
         """Check three feature matrices (one row an item) and scale their rows to unit norm."""
         checked = {"arms": arms, "key_terms": key_terms, "users": users}
         checked = {argument: _unit_rows(argument, value) for argument, value in checked.items()}
