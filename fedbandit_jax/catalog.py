@@ -56,7 +56,8 @@ def _unit_rows(argument: str, value: Any) -> np.ndarray:
     if not np.isfinite(rows).all():
         row, column = np.argwhere(~np.isfinite(rows))[0]
         raise ValueError(f"{argument}[{row}, {column}]={rows[row, column]} is not a finite number")
-    norms = np.linalg.norm(rows, axis=1, keepdims=True)
-    if (norms == 0).any():
-        raise ValueError(f"{argument}[{np.argmin(norms)}] is a zero row; every row must have a direction")
-    return rows / norms
+    largest = np.abs(rows).max(axis=1, keepdims=True)
+    if (largest == 0).any():
+        raise ValueError(f"{argument}[{np.argmin(largest)}] is a zero row; every row must have a direction")
+    rows = np.ldexp(rows, -np.frexp(largest)[1])  # squares of very large and small entries would leave float64's range
+    return rows / np.linalg.norm(rows, axis=1, keepdims=True)
