@@ -5,7 +5,7 @@ Axis letters: J key terms, U users, A arms of the pool, d dimensions.
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 
@@ -20,7 +20,7 @@ class Catalog:
     name: str = "custom"
 
     @classmethod
-    def from_arrays(cls, arms: Any, key_terms: Any, users: Any, *, name: str = "custom") -> Self:
+    def from_arrays(cls, arms: Any, key_terms: Any, users: Any, *, name: str = "custom") -> "Catalog":
         """Check three feature matrices (one row an item) and scale their rows to unit norm."""
         checked = {"arms": arms, "key_terms": key_terms, "users": users}
         checked = {argument: _unit_rows(argument, value) for argument, value in checked.items()}
@@ -56,7 +56,8 @@ def _unit_rows(argument: str, value: Any) -> np.ndarray:
     if not np.isfinite(rows).all():
         row, column = np.argwhere(~np.isfinite(rows))[0]
         raise ValueError(f"{argument}[{row}, {column}]={rows[row, column]} is not a finite number")
-    norms = np.linalg.norm(rows, axis=1, keepdims=True)
-    if (norms == 0).any():
-        raise ValueError(f"{argument}[{np.argmin(norms)}] is a zero row; every row must have a direction")
-    return rows / norms
+    largest = np.abs(rows).max(axis=1, keepdims=True)
+    if (largest == 0).any():
+        raise ValueError(f"{argument}[{np.argmin(largest)}] is a zero row; every row must have a direction")
+    rows = np.ldexp(rows, -np.frexp(largest)[1])  # squares of very large and small entries would leave float64's range
+    return rows / np.linalg.norm(rows, axis=1, keepdims=True)
