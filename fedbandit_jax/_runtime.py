@@ -67,8 +67,9 @@ class _Late:
 
 
 def devices() -> list[jax.Device]:
-    """The devices to spread runs over; on CPU one per core, if the backend has not been started yet."""
-    if not backend_started() and jax.config.values["jax_num_cpu_devices"] in (-1, 1):
+    """The devices to spread runs over; on CPU one per core, unless the backend has been started or told otherwise."""
+    told = "xla_force_host_platform_device_count" in os.environ.get("XLA_FLAGS", "")
+    if not backend_started() and not told and jax.config.values["jax_num_cpu_devices"] in (-1, 1):
         jax.config.update("jax_num_cpu_devices", cores())
     local = jax.local_devices()
     return local[:1] if _Late.pool else local
