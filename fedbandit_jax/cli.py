@@ -7,6 +7,7 @@ from typing import Annotated
 import numpy as np
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 import fedbandit_jax as fb
@@ -140,5 +141,5 @@ def entry_point() -> None:
     try:
         app()
     except (ValueError, OSError) as error:
-        Console(stderr=True).print(f"[bold red]Error:[/] {error}", highlight=False)
+        Console(stderr=True).print(f"[bold red]Error:[/] {escape(str(error))}", highlight=False)
         sys.exit(2)
