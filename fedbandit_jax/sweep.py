@@ -171,7 +171,7 @@ def make_cells(catalog: Catalog, algorithms: Any, **axes: Any) -> list[Cell]:
 
     single = [variant for algorithm in given for variant in expand(algorithm)]
     cells = [
-        Cell(variant, label, int(M), int(K), float(noise), int(T))
+        Cell(variant.prepare(int(T)), label, int(M), int(K), float(noise), int(T))
         for (variant, label), M, K, noise, T in itertools.product(
             zip(single, labels(single), strict=True),
             values["clients"],
@@ -196,17 +196,17 @@ def labels(algorithms: Sequence[Algorithm]) -> list[str]:
     """Names, with the hyperparameters in which algorithms of one name differ."""
     by_name: dict[str, list[dict[str, Any]]] = {}
     for algorithm in algorithms:
-        by_name.setdefault(algorithm.name, []).append(algorithm.hyperparameters())
+        by_name.setdefault(algorithm.title, []).append(algorithm.hyperparameters())
 
     def label(algorithm: Algorithm) -> str:
-        same = by_name[algorithm.name]
+        same = by_name[algorithm.title]
         own = algorithm.hyperparameters()
         varied = [
             f"{key}={own[key]:g}" if isinstance(own[key], float) else f"{key}={own[key]}"
             for key in own
             if len({repr(other.get(key)) for other in same}) > 1
         ]
-        return " ".join([algorithm.name, *varied])
+        return " ".join([algorithm.title, *varied])
 
     return [label(algorithm) for algorithm in algorithms]
 
@@ -230,7 +230,7 @@ def stack_runs(
     """A table with a row per run, and the same numbers as arrays with an axis R."""
     rows = [
         {
-            "algorithm": cell.algorithm.name,
+            "algorithm": cell.algorithm.title,
             "label": cell.label,
             "clients": cell.clients,
             "arms": cell.arms,
@@ -238,7 +238,7 @@ def stack_runs(
             "noise": cell.noise,
             "user": user,
             "seed": seed,
-            **cell.algorithm.hyperparameters(),
+            **{k: str(v) if callable(v) else v for k, v in cell.algorithm.hyperparameters().items()},
         }
         for cell, user, seed in itertools.product(cells, users, seeds)
     ]

@@ -10,13 +10,6 @@ def log_term(arms: ArrayLike, clients: ArrayLike, horizon: ArrayLike, delta: Arr
     return np.asarray(np.log(2 * K * M * np.log(np.maximum(T, 2)) / delta))
 
 
-def first_phase(
-    *, dim: int, clients: int, arms: int, horizon: int, delta: float, sigma: float, scale: float = 1.0
-) -> float:
-    """Pulls of FedConPE's first phase (eps = 1/2) before they are rounded up: 8 d sigma^2 LOG."""
-    return scale * 8 * dim * sigma**2 * float(log_term(arms, clients, horizon, delta))
-
-
 def regret_upper_bound(
     horizon: ArrayLike,
     *,
