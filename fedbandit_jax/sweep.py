@@ -7,6 +7,7 @@ are padding and masks.
 
 import itertools
 import time
+import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -29,6 +30,7 @@ from fedbandit_jax.results import Results, describe_environment
 FLOAT32_HORIZON = 2**20  # beyond it, round counts and estimates need float64
 MAX_HORIZON = 10**9
 traces = 0  # programs traced by this process so far
+warned_of: set[str] = set()  # fingerprints of catalogs
 
 
 class Pool(NamedTuple):
@@ -111,6 +113,7 @@ def sweep(
         if dtype == "float32" and T > FLOAT32_HORIZON:
             _checks.fail("dtype", dtype, f"horizon={T} needs float64, as float32 counts rounds to 2^20 only")
 
+    warn_of_narrow_key_terms(catalog, cells)
     devices = _runtime.devices()
     groups: dict[tuple, list[Cell]] = {}
     for cell in cells:
@@ -137,6 +140,7 @@ def sweep(
     elapsed = time.perf_counter() - began
     settings = {
         "dataset": catalog.name,
+        "fingerprint": catalog.fingerprint,
         "seed": seed,
         "dtype": dtype,
         "programs": traces - traces_before,
@@ -182,6 +186,19 @@ def make_cells(catalog: Catalog, algorithms: Algorithm | Sequence[Algorithm], **
     for cell in cells:
         cell.check(catalog)
     return cells
+
+
+def warn_of_narrow_key_terms(catalog: Catalog, cells: Sequence[Cell]) -> None:
+    """Say once of a catalog that questions about its key terms cannot reach every direction."""
+    asking = {cell.algorithm.name: None for cell in cells if cell.algorithm.asks_key_terms}
+    rank, dim = catalog.key_term_rank, catalog.dim
+    if asking and rank < dim and catalog.fingerprint not in warned_of:
+        warned_of.add(catalog.fingerprint)
+        warnings.warn(
+            f"the {len(catalog.key_terms)} key terms of {catalog.name} span {rank} of its {dim} dimensions: questions "
+            f"of {', '.join(asking)} tell nothing about the other {dim - rank}, where no C > 0 holds",
+            stacklevel=3,
+        )
 
 
 def expand(algorithm: Algorithm) -> Iterator[Algorithm]:

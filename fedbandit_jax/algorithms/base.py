@@ -32,6 +32,7 @@ class Algorithm:
 
     name: ClassVar[str]
     lanes: ClassVar[int] = 160  # clients side by side on one CPU core
+    asks_key_terms: ClassVar[bool] = False
 
     def __init_subclass__(cls) -> None:
         cls.name = cls.__dict__.get("name", cls.__name__)

@@ -10,7 +10,7 @@ A phase, eps = 2^-l, LOG = log(2 K M log(T) / delta), s = 3 / (4 (1 - eps^2) d N
 """
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -113,6 +113,8 @@ class FedConPE(Algorithm):
     threshold. `rounding` is "ceil" or "unbiased". `key_term_rule` is "absolute", the largest |k.v|, or "signed",
     the largest k.v. `design_tol` and `design_method` go to `design.g_optimal_design`.
     """
+
+    asks_key_terms: ClassVar[bool] = True
 
     N: Hyperparameter = 1.0
     C: Hyperparameter = 1.0
