@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 
@@ -49,13 +49,14 @@ class Catalog:
         key_term_names: Sequence[str] | None = None,
         user_ids: Sequence[str] | None = None,
         origin: Mapping[str, Any] | None = None,
-    ) -> Self:
+    ) -> "Catalog":
         """Check three feature matrices (one row an item) and scale their rows to unit norm.
 
         Names are optional. `origin` is kept for `describe`, with the norms that the rows had added.
         """
-        checked = {"arms": arms, "key_terms": key_terms, "users": users}
-        checked = {argument: _checked_rows(argument, value) for argument, value in checked.items()}
+        given = dict(zip(MATRICES, (arms, key_terms, users), strict=True))
+        scaled = {argument: _unit_rows(argument, value) for argument, value in given.items()}
+        checked = {argument: rows for argument, (rows, _) in scaled.items()}
         dims = {argument: value.shape[1] for argument, value in checked.items()}
         if len(set(dims.values())) > 1:
             sizes = ", ".join(f"{argument} has {dim}" for argument, dim in dims.items())
@@ -68,9 +69,8 @@ class Catalog:
             json.dumps(origin)
         except (TypeError, ValueError) as error:
             raise ValueError(f"origin={origin!r} is not allowed: it must be plain JSON") from error
-        norms = {argument: np.linalg.norm(rows, axis=1, keepdims=True) for argument, rows in checked.items()}
-        quantiles = {argument: np.quantile(norm, (0, 0.5, 1)).tolist() for argument, norm in norms.items()}
-        fields: dict[str, Any] = {argument: rows / norms[argument] for argument, rows in checked.items()}
+        quantiles = {argument: np.quantile(norms, (0, 0.5, 1)).tolist() for argument, (_, norms) in scaled.items()}
+        fields: dict[str, Any] = dict(checked)
         fields |= {argument: None if names is None else tuple(map(str, names)) for argument, names in named.items()}
         return cls(**fields, name=name, origin={**(origin or {}), "norms": quantiles})
 
@@ -145,7 +145,7 @@ class Catalog:
         return path
 
     @classmethod
-    def load(cls, path: str | Path) -> Self:
+    def load(cls, path: str | Path) -> "Catalog":
         """Read what `save` wrote; a file whose content does not match its fingerprint is an error."""
         path = Path(path)
         if not path.is_file():
@@ -181,7 +181,8 @@ def check_npz(path: str | Path) -> Path:
     return path
 
 
-def _checked_rows(argument: str, value: Any) -> np.ndarray:
+def _unit_rows(argument: str, value: Any) -> tuple[np.ndarray, np.ndarray]:
+    """The rows scaled to unit norm, and the norms they had."""
     try:
         rows = np.asarray(value, dtype=np.float64)
     except (TypeError, ValueError) as error:
@@ -191,7 +192,10 @@ def _checked_rows(argument: str, value: Any) -> np.ndarray:
     if not np.isfinite(rows).all():
         row, column = np.argwhere(~np.isfinite(rows))[0]
         raise ValueError(f"{argument}[{row}, {column}]={rows[row, column]} is not a finite number")
-    norms = np.linalg.norm(rows, axis=1)
-    if (norms == 0).any():
-        raise ValueError(f"{argument}[{np.argmin(norms)}] is a zero row; every row must have a direction")
-    return rows
+    largest = np.abs(rows).max(axis=1, keepdims=True)
+    if (largest == 0).any():
+        raise ValueError(f"{argument}[{np.argmin(largest)}] is a zero row; every row must have a direction")
+    exponent = np.frexp(largest)[1]
+    rows = np.ldexp(rows, -exponent)  # squares of very large and small entries would leave float64's range
+    norms = np.linalg.norm(rows, axis=1, keepdims=True)
+    return rows / norms, np.ldexp(norms, exponent)

@@ -151,8 +151,9 @@ def _frank_wolfe(white: Whitened, tol: Float[Array, ""], max_iterations: int, re
     """Frank-Wolfe on log det V(pi) with exact line search and away steps (Wynn, Fedorov, Atwood).
 
     Toward the arm of largest g, or away from the arm of least g in the support, by
-    gamma = (g_a - r) / (r (g_a - 1)), pi <- (1 - gamma) pi + gamma e_a. V^-1 and g follow by the rank-one
-    formula and are recomputed every `refresh` steps and before a design is accepted.
+    gamma = (g_a - r) / (r (g_a - 1)), pi <- (1 - gamma) pi + gamma e_a; an arm with g_a <= 1 only takes up weight and
+    is dropped. V^-1 and g follow by the rank-one formula and are recomputed every `refresh` steps and before a design
+    is accepted.
     """
     r = white.bound
     eye = jnp.eye(white.rows.shape[1], dtype=r.dtype)
@@ -166,7 +167,8 @@ def _frank_wolfe(white: Whitened, tol: Float[Array, ""], max_iterations: int, re
         ahead = jnp.argmax(jnp.where(white.mask, g, -jnp.inf))
         away = jnp.argmin(jnp.where(weights > 0, g, jnp.inf))
         a = jnp.where(g[ahead] - r >= r - g[away], ahead, away)
-        gamma = (g[a] - r) / jnp.where(r * (g[a] - 1) == 0, jnp.inf, r * (g[a] - 1))
+        useful = g[a] > 1
+        gamma = jnp.where(useful, (g[a] - r) / (r * jnp.where(useful, g[a] - 1, 1)), -jnp.inf)
         # An away step ends where the arm leaves the support; an arm that is the whole support stays.
         lowest = jnp.where(weights[a] < 1, -weights[a] / jnp.maximum(1 - weights[a], 1e-30), 0)
         dropped = gamma <= lowest

@@ -257,7 +257,7 @@ def stack_runs(
         for cell, user, seed in itertools.product(cells, users, seeds)
     ]
     table = pd.DataFrame(rows)
-    real = jnp.result_type(float)
+    real = jnp.zeros(()).dtype
     columns: Any = (np.asarray(table[name], real if name == "noise" else np.int32) for name in Run._fields)
     batch = Run(*columns)
     copies = len(users) * len(seeds)
@@ -281,7 +281,7 @@ class Runner:
         max_clients: int,
         max_arms: int,
     ) -> None:
-        real = jnp.result_type(float)
+        real = jnp.zeros(()).dtype
         self.chunk = len(devices) * runs_per_device(algorithm, max_clients, devices[0].platform)
         self.compile_seconds = 0.0
         mesh = jax.make_mesh((len(devices),), ("runs",), axis_types=(AxisType.Auto,), devices=devices)

@@ -290,7 +290,7 @@ def fedconpe(
             | dict(
                 start=start,
                 length=length,
-                complete=planned == length,
+                complete=planned <= length,
                 eps=eps,
                 s=s,
                 theta_hat=theta_hat,

@@ -9,6 +9,7 @@ A phase, eps = 2^-l, LOG = log(2 K M log(T) / delta), s = 3 / (4 (1 - eps^2) d N
     client  eliminate                   keeps arms within 2 sqrt(N/M) eps of the best
 """
 
+import warnings
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
@@ -33,6 +34,7 @@ from fedbandit_jax.algorithms.phases import (
 )
 from fedbandit_jax.design import METHODS, g_optimal_design
 from fedbandit_jax.problem import Problem
+from fedbandit_jax.theory import first_phase
 
 LEAST_ALIGNMENT = 1e-6  # with C="realised", a key term further off than this is no help at any price
 
@@ -80,6 +82,25 @@ class State(NamedTuple):
     gram: Float[Array, "d d"]  # the server's, as the next three
     moment: Float[Array, " d"]
     theta_hat: Float[Array, " d"]
+
+
+class Constants(NamedTuple):
+    """Numbers of a phase."""
+
+    wanted: Float[Array, ""]  # s, the least information wanted in every direction
+    total: Float[Array, ""]  # 2 d sigma^2 LOG / eps^2, times exploration_scale: a client's pulls before rounding
+    radius: Float[Array, ""]  # sqrt(N/M) eps
+
+
+class Plan(NamedTuple):
+    """What the clients will do in a phase; a leading axis M throughout."""
+
+    weights: Float[Array, "M K"]  # pi
+    V: Float[Array, "M d d"]  # V(pi)
+    directions: UncertainDirections
+    terms: KeyTerms
+    counts: Float[Array, "M K"]
+    random: Randomness
 
 
 class Info(NamedTuple):
@@ -141,12 +162,27 @@ class FedConPE(Algorithm):
         if isinstance(self.C, str):
             if self.C != "realised":
                 _checks.fail("C", self.C, "it must be a number in (0, 1] or 'realised'")
-            return
-        C = _checks.real("C", self.C, 0, 1, "(]")
-        if N * C**2 < 1 - 1e-9:
-            raise ValueError(
-                f"N={N:g} with C={C:g} is not allowed: N C^2 must be at least 1, or a client would have to ask "
-                "more than one question a round"
+        else:
+            C = _checks.real("C", self.C, 0, 1, "(]")
+            if N * C**2 < 1 - 1e-9:
+                raise ValueError(
+                    f"N={N:g} with C={C:g} is not allowed: N C^2 must be at least 1, or a client would have to ask "
+                    "more than one question a round"
+                )
+        shortest = first_phase(
+            dim=dim,
+            clients=clients,
+            arms=arms,
+            horizon=horizon,
+            delta=self.delta,
+            sigma=noise if self.sigma is None else self.sigma,
+            scale=self.exploration_scale,
+        )
+        if horizon < shortest:
+            warnings.warn(
+                f"horizon={horizon} is shorter than the first phase of FedConPE, at least {shortest:.0f} rounds here: "
+                "no arm will be eliminated",
+                stacklevel=2,
             )
 
     def run(self, key: Key[Array, ""], problem: Problem, checkpoints: Float[Array, " P"]) -> Trace:
@@ -163,79 +199,97 @@ class FedConPE(Algorithm):
         )
 
     def play_phase(self, key: Key[Array, ""], problem: Problem, clock: Clock, state: State) -> tuple[State, Phase]:
-        """One phase: client i is row i of every array with an axis M."""
-        M, K, d = problem.arms.shape
-        eps = clock.eps
-        s = wanted_information(eps, d, self.N)
+        """One phase of all clients and the server."""
+        constants = self.constants(problem, clock)
+        plan = self.plan(key, problem, clock, constants, state.active)
+        return self.carry_out(plan, problem, clock, constants, state)
+
+    def constants(self, problem: Problem, clock: Clock) -> Constants:
+        """What clients and server alike know when a phase starts."""
+        d = problem.theta.size
         sigma = problem.noise if self.sigma is None else self.sigma
         log = log_term(problem.num_arms, problem.num_clients, problem.horizon, self.delta)
-        total = self.exploration_scale * 2 * d * sigma**2 * log / eps**2
-        radius = jnp.sqrt(self.N / problem.num_clients) * eps
-        random = jax.vmap(lambda i: draw(key, i, clock.phase, K, d))(jnp.arange(M))
-
-        weights, V = jax.vmap(lambda arms, active: explore(arms, active, self.design_tol, self.design_method))(
-            problem.arms, state.active
+        return Constants(
+            wanted=wanted_information(clock.eps, d, self.N),
+            total=self.exploration_scale * 2 * d * sigma**2 * log / clock.eps**2,
+            radius=jnp.sqrt(self.N / problem.num_clients) * clock.eps,
         )
-        directions = jax.vmap(lambda V, real: uncertain_directions(V, s, real))(V, problem.client_mask)
-        terms = jax.vmap(lambda message, u: self.choose_key_terms(message, problem, s, total, u))(
+
+    def plan(
+        self,
+        key: Key[Array, ""],
+        problem: Problem,
+        clock: Clock,
+        constants: Constants,
+        active: Bool[Array, "M K"],
+    ) -> Plan:
+        """What every client will do in a phase: its design, its counts, the key terms that the server sends it."""
+        M, K, d = problem.arms.shape
+        random = jax.vmap(lambda i: draw(key, i, clock.phase, K, d, problem.theta.dtype))(jnp.arange(M))
+        weights, V = jax.vmap(lambda arms, active: explore(arms, active, self.design_tol, self.design_method))(
+            problem.arms, active
+        )
+        directions = jax.vmap(lambda V, real: uncertain_directions(V, constants.wanted, real))(V, problem.client_mask)
+        terms = jax.vmap(lambda message, u: self.choose_key_terms(message, problem, constants, u))(
             directions, random.rounding[:, 1]
         )
-        counts = jax.vmap(lambda pi, u: pull_counts(pi, total, self.rounding, u))(weights, random.rounding[:, 0])
-        length, complete = end_together(counts, clock)
-        asked = jax.vmap(asked_after, in_axes=(None, 0))(length, terms.repetitions)
-        statistics = jax.vmap(
-            lambda arms, n, vectors, q, z: play(arms, n, vectors, q, z, problem.theta, problem.noise)
-        )(
-            problem.arms,
-            jax.vmap(pulls_after, in_axes=(None, 0))(length, counts),
-            terms.vectors,
-            asked,
-            random,
+        counts = jax.vmap(lambda pi, u: pull_counts(pi, constants.total, self.rounding, u))(
+            weights, random.rounding[:, 0]
         )
+        return Plan(weights, V, directions, terms, counts, random)
 
-        lambda_min_after = jax.vmap(lambda V, message, terms: self.augmented_lambda_min(V, message, terms, s))(
-            V, directions, terms
+    def carry_out(
+        self, plan: Plan, problem: Problem, clock: Clock, constants: Constants, state: State
+    ) -> tuple[State, Phase]:
+        """Play the plans until the phase ends for all, estimate, eliminate."""
+        length, complete = end_together(plan.counts, clock)
+        pulls = jax.vmap(pulls_after, in_axes=(None, 0))(length, plan.counts)
+        asked = jax.vmap(asked_after, in_axes=(None, 0))(length, plan.terms.repetitions)
+        statistics = jax.vmap(play, in_axes=(0, 0, 0, 0, 0, None, None))(
+            problem.arms, pulls, plan.terms.vectors, asked, plan.random, problem.theta, problem.noise
+        )
+        lambda_min_after = jax.vmap(lambda V, message, terms: self.augmented_lambda_min(V, message, terms, constants))(
+            plan.V, plan.directions, plan.terms
         )
         # NaN must not pass silently; this also keeps the two eigendecompositions in order, see _runtime.
         gram = jnp.where(jnp.isnan(lambda_min_after).any(), jnp.nan, state.gram) + statistics.gram.sum(axis=0)
         moment = state.moment + statistics.moment.sum(axis=0)
         estimate = Estimate(least_squares(gram, moment))
-        active = jax.vmap(
-            lambda arms, active: eliminate(arms, active, estimate.theta_hat, self.elimination_scale * 2 * radius)
-        )(problem.arms, state.active)
+        active = jax.vmap(eliminate, in_axes=(0, 0, None, None))(
+            problem.arms, state.active, estimate.theta_hat, self.elimination_scale * 2 * constants.radius
+        )
 
-        real = problem.client_mask
-        upload, download = jax.vmap(scalars)(directions).sum(), jax.vmap(scalars)(terms).sum()
-        one = jax.tree.map(lambda x: x[0], statistics)
+        real, mean = problem.client_mask, problem.mean_over_clients
         theta_error = jnp.linalg.norm(estimate.theta_hat - problem.theta)
-        num_active = state.active.sum(axis=1).astype(eps.dtype)
+        num_active = state.active.sum(axis=1).astype(theta_error.dtype)
         errors = jnp.abs(problem.arms @ (estimate.theta_hat - problem.theta))
         best = problem.arm_mask & (problem.gaps == 0)
         info = Info(
-            eps=eps,
+            eps=clock.eps,
             complete=complete,
             active_min=jnp.where(real, num_active, jnp.inf).min(),
-            active_mean=problem.mean_over_clients(num_active),
+            active_mean=mean(num_active),
             active_max=num_active.max(),
-            uploaded=problem.mean_over_clients(directions.uploaded.sum(axis=1).astype(eps.dtype)),
-            questions=problem.mean_over_clients(asked.sum(axis=1)),
-            dropped=problem.mean_over_clients((terms.repetitions - asked).sum(axis=1)),
-            wanted_information=s,
-            lambda_min=jnp.where(real, directions.eigenvalues[:, 0], jnp.inf).min(),
+            uploaded=mean(plan.directions.uploaded.sum(axis=1).astype(theta_error.dtype)),
+            questions=mean(asked.sum(axis=1)),
+            dropped=mean((plan.terms.repetitions - asked).sum(axis=1)),
+            wanted_information=constants.wanted,
+            lambda_min=jnp.where(real, plan.directions.eigenvalues[:, 0], jnp.inf).min(),
             lambda_min_after=jnp.where(real, lambda_min_after, jnp.inf).min(),
-            lemma_holds=jnp.where(real, lambda_min_after >= s * (1 - 1e-4), True).all(),
-            good_event=jnp.where(state.active, errors <= radius, True).all(),
+            lemma_holds=jnp.where(real, lambda_min_after >= constants.wanted * (1 - 1e-4), True).all(),
+            good_event=jnp.where(state.active, errors <= constants.radius, True).all(),
             best_arm_active=((best & active).any(axis=1) | ~real).all(),
             max_gap=jnp.where(state.active, problem.gaps, 0).max(),
             theta_error=theta_error,
         )
+        one_client = jax.tree.map(lambda x: x[0], statistics)
         phase = Phase(
-            counts=counts,
+            counts=plan.counts,
             length=length,
             asked=asked.sum(axis=1),
             client_mask=real,
-            opening_scalars=upload + download,
-            closing_scalars=problem.num_clients * (scalars(one) + scalars(estimate)),
+            opening_scalars=jax.vmap(scalars)(plan.directions).sum() + jax.vmap(scalars)(plan.terms).sum(),
+            closing_scalars=problem.num_clients * (scalars(one_client) + scalars(estimate)),
             theta_error=theta_error,
             info=info,
         )
@@ -245,15 +299,14 @@ class FedConPE(Algorithm):
         self,
         message: UncertainDirections,
         problem: Problem,
-        s: Float[Array, ""],
-        total: Float[Array, ""],
+        constants: Constants,
         u: Float[Array, ""],
     ) -> KeyTerms:
         """Server: ask n_k = ceil(total (s - lambda_j) / C^2) times about the key term nearest to v_j."""
         indices = nearest_key_terms(message.eigenvectors, problem.key_terms, self.key_term_rule)
         vectors = problem.key_terms[indices]
         c = self.alignment(message.eigenvectors, vectors)
-        amounts = total * (s - message.eigenvalues) / c**2
+        amounts = constants.total * (constants.wanted - message.eigenvalues) / c**2
         repetitions = round_counts(amounts, message.uploaded, self.rounding, u)
         return KeyTerms(message.uploaded, indices, vectors, jnp.minimum(repetitions, problem.horizon))
 
@@ -264,11 +317,11 @@ class FedConPE(Algorithm):
         return jnp.full(vectors.shape[0], self.C, vectors.dtype)
 
     def augmented_lambda_min(
-        self, V: Float[Array, "d d"], message: UncertainDirections, terms: KeyTerms, s: Float[Array, ""]
+        self, V: Float[Array, "d d"], message: UncertainDirections, terms: KeyTerms, constants: Constants
     ) -> Float[Array, ""]:
         """Least eigenvalue of V + sum_j (s - lambda_j) / C^2 k k', which the eigenvalue lemma puts at s."""
         c = self.alignment(message.eigenvectors, terms.vectors)
-        added = jnp.where(message.uploaded, (s - message.eigenvalues) / c**2, 0)
+        added = jnp.where(message.uploaded, (constants.wanted - message.eigenvalues) / c**2, 0)
         return jnp.linalg.eigvalsh(V + weighted_gram(terms.vectors, added), symmetrize_input=False)[0]
 
 

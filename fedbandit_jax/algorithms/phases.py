@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jax.typing import DTypeLike
 from jaxtyping import Array, Bool, Float, Int, Key
 
 from fedbandit_jax.algorithms.base import Trace
@@ -55,7 +56,9 @@ class Randomness(NamedTuple):
     rounding: Float[Array, " 2"]  # uniforms: for the pulls and for the questions
 
 
-def draw(key: Key[Array, ""], client: Int[Array, ""], phase: Int[Array, ""], K: int, d: int) -> Randomness:
+def draw(
+    key: Key[Array, ""], client: Int[Array, ""], phase: Int[Array, ""], K: int, d: int, dtype: DTypeLike
+) -> Randomness:
     """Depends on (key, client, phase) alone, and a smaller K gives a prefix.
 
     Always drawn in float32, so that both precisions play the same run.
@@ -66,7 +69,7 @@ def draw(key: Key[Array, ""], client: Int[Array, ""], phase: Int[Array, ""], K: 
         jax.random.normal(questions, (d,), jnp.float32),
         jax.random.uniform(rounding, (2,), jnp.float32),
     )
-    return jax.tree.map(lambda x: x.astype(jnp.result_type(float)), drawn)
+    return jax.tree.map(lambda x: x.astype(dtype), drawn)
 
 
 def round_counts(

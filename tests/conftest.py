@@ -1,0 +1,24 @@
+"""Set-up of the whole suite: shapes and types of the package checked at run time, no silent rank promotion."""
+
+import jaxtyping
+import pytest
+
+# Before the package is imported: every annotated function checks the shapes and types it takes and gives. An int is
+# a float to a type checker, so it is one here.
+jaxtyping.install_import_hook("fedbandit_jax", "beartype.beartype(conf=beartype.BeartypeConf(is_pep484_tower=True))")
+
+import fedbandit_jax as fb  # noqa: E402, I001 - it sets up the runtime, so it comes before JAX is used
+import hypothesis  # noqa: E402
+import jax  # noqa: E402
+import matplotlib  # noqa: E402
+
+matplotlib.use("Agg")
+jax.config.update("jax_numpy_rank_promotion", "raise")
+hypothesis.settings.register_profile("fedbandit", deadline=None, derandomize=True, max_examples=30)
+hypothesis.settings.load_profile("fedbandit")
+
+
+@pytest.fixture(scope="session")
+def catalog() -> fb.Catalog:
+    """Small enough to compile and run in no time, with more of everything than a run needs."""
+    return fb.datasets.synthetic(seed=0, dim=6, num_arms=60, num_key_terms=30, num_users=6)

@@ -1,0 +1,139 @@
+"""Catalogs: the paper's synthetic one, and the checks of one's own arrays."""
+
+import numpy as np
+import pytest
+
+import fedbandit_jax as fb
+
+ROWS = np.random.default_rng(0).normal(size=(4, 3))
+
+
+def unit(rows):
+    return rows / np.sqrt((rows**2).sum(axis=1))[:, None]
+
+
+# --------------------------------------------------------------------------------------------------- synthetic
+
+
+def synthetic_by_the_letter(seed, dim, num_arms, num_key_terms, num_users):
+    """The appendix's recipe, one arm and one key term after another."""
+    rng = np.random.default_rng(seed)
+    pseudo = rng.uniform(-1, 1, (num_key_terms, dim))
+    counts = rng.integers(1, 6, num_arms)
+    carried = [rng.choice(num_key_terms, n, replace=False) for n in counts]
+    noise = rng.normal(size=(num_arms, dim))
+    arms = [sum(pseudo[k] / len(terms) for k in terms) + e for terms, e in zip(carried, noise, strict=True)]
+    key_terms = []
+    for k in range(num_key_terms):
+        owners = [i for i in range(num_arms) if k in carried[i]]
+        weights = [1 / len(carried[i]) for i in owners]
+        mean = sum(w * arms[i] for w, i in zip(weights, owners, strict=True)) / sum(weights) if owners else pseudo[k]
+        key_terms.append(mean)
+    users = rng.uniform(-1, 1, (num_users, dim))
+    return unit(np.array(arms)), unit(np.array(key_terms)), unit(users)
+
+
+@pytest.mark.parametrize("seed", [0, 7])
+@pytest.mark.parametrize("sizes", [(6, 60, 30, 6), (3, 5, 40, 2)])  # the second leaves most key terms without an arm
+def test_synthetic_follows_the_recipe(seed, sizes):
+    names = ("dim", "num_arms", "num_key_terms", "num_users")
+    catalog = fb.datasets.synthetic(seed, **dict(zip(names, sizes, strict=True)))
+    expected = synthetic_by_the_letter(seed, *sizes)
+    for found, wanted in zip((catalog.arms, catalog.key_terms, catalog.users), expected, strict=True):
+        # float64 sums of at most 60 terms of size 1 in another order.
+        np.testing.assert_allclose(found, wanted, atol=1e-12)
+
+
+def test_synthetic_has_the_papers_sizes():
+    catalog = fb.datasets.synthetic()
+    assert catalog.arms.shape == (5000, 50)
+    assert catalog.key_terms.shape == (1000, 50)
+    assert catalog.users.shape == (200, 50)
+    assert (catalog.dim, catalog.key_term_rank, catalog.name) == (50, 50, "synthetic")
+    for rows in (catalog.arms, catalog.key_terms, catalog.users):
+        np.testing.assert_allclose(np.linalg.norm(rows, axis=1), 1, rtol=1e-12)
+    # A user's coordinates are independent and symmetric, so after scaling they have mean 0, second moment I / d and
+    # fourth moments below 3 / d^2. Five standard errors, for the largest of 2500 entries.
+    n, d = catalog.users.shape
+    assert np.abs(catalog.users.mean(axis=0)).max() < 5 / np.sqrt(d * n)
+    assert np.abs(catalog.users.T @ catalog.users / n - np.eye(d) / d).max() < 5 * np.sqrt(2 / n) / d
+
+
+def test_few_key_terms_limit_what_an_arm_carries():
+    catalog = fb.datasets.synthetic(0, dim=4, num_arms=30, num_key_terms=2, num_users=1)
+    assert catalog.key_terms.shape == (2, 4)
+    assert catalog.key_term_rank == 2
+
+
+def test_seeds_of_the_synthetic_catalog():
+    sizes = {"dim": 4, "num_arms": 10, "num_key_terms": 5, "num_users": 3}
+    first, again, other = (fb.datasets.synthetic(seed, **sizes) for seed in (1, 1, 2))
+    for name in ("arms", "key_terms", "users"):
+        np.testing.assert_array_equal(getattr(first, name), getattr(again, name))
+        assert (getattr(first, name) != getattr(other, name)).all()
+
+
+@pytest.mark.parametrize("name", ["seed", "dim", "num_arms", "num_key_terms", "num_users"])
+def test_synthetic_checks_its_sizes(name):
+    with pytest.raises(ValueError, match=rf"^{name}=-1 is not allowed: it must be a whole number of at least [01]$"):
+        fb.datasets.synthetic(**{name: -1})
+
+
+# ------------------------------------------------------------------------------------------------- from_arrays
+
+
+def test_rows_are_scaled_to_unit_norm():
+    arms = [[3.0, 4.0], [0.0, -2.0]]
+    catalog = fb.Catalog.from_arrays(arms, [[1, 1]], np.array([[5, 0]], np.float32), name="mine")
+    np.testing.assert_allclose(catalog.arms, [[0.6, 0.8], [0, -1]], rtol=1e-15)
+    np.testing.assert_allclose(catalog.key_terms, [[0.5**0.5, 0.5**0.5]], rtol=1e-15)
+    np.testing.assert_array_equal(catalog.users, [[1, 0]])
+    assert catalog.arms.dtype == catalog.users.dtype == np.float64
+    assert repr(catalog) == "Catalog('mine': 2 arms, 1 key terms, 1 users, d=2)"
+    assert (catalog.dim, catalog.key_term_rank) == (2, 1)
+    assert arms == [[3.0, 4.0], [0.0, -2.0]], "the caller's list was changed"
+
+
+@pytest.mark.parametrize("scale", [1e-300, 1e-160, 1e160, 1e300])
+def test_rows_of_any_size_keep_their_direction(scale):
+    """Squares of these leave the range of float64."""
+    catalog = fb.Catalog.from_arrays(scale * ROWS, ROWS, ROWS)
+    np.testing.assert_allclose(catalog.arms, unit(ROWS), rtol=1e-13)
+
+
+def changed(row, column, value):
+    rows = ROWS.copy()
+    rows[row, column] = value
+    return rows
+
+
+BAD = {
+    "zero row": (np.vstack([ROWS, np.zeros(3)]), r"{}\[4\] is a zero row"),
+    "NaN": (changed(1, 2, np.nan), r"{}\[1, 2\]=nan is not a finite number"),
+    "infinite": (changed(3, 0, -np.inf), r"{}\[3, 0\]=-inf is not a finite number"),
+    "ragged": ([[1.0, 2.0, 3.0], [1.0, 2.0]], "{} must be a rectangular array of numbers"),
+    "words": ([["a", "b", "c"]], "{} must be a rectangular array of numbers"),
+    "nothing": (None, r"{}.*(2-D|rectangular)"),
+    "1-D": (ROWS[0], r"{} has shape \(3,\); it must be 2-D"),
+    "3-D": (ROWS[None], r"{} has shape \(1, 4, 3\); it must be 2-D"),
+    "no rows": (np.zeros((0, 3)), r"{} has shape \(0, 3\); .* at least one row and column"),
+    "no columns": (np.zeros((3, 0)), r"{} has shape \(3, 0\); .* at least one row and column"),
+    "empty list": ([], r"{} has shape \(0,\)"),
+}
+
+
+@pytest.mark.parametrize("argument", ["arms", "key_terms", "users"])
+@pytest.mark.parametrize("case", BAD)
+def test_bad_features_are_refused(argument, case):
+    value, message = BAD[case]
+    good = {"arms": ROWS, "key_terms": ROWS, "users": ROWS}
+    with pytest.raises(ValueError, match="^" + message.format(argument)) as caught:
+        fb.Catalog.from_arrays(**good | {argument: value})
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("argument", ["arms", "key_terms", "users"])
+def test_dimensions_must_agree(argument):
+    good = {"arms": ROWS, "key_terms": ROWS, "users": ROWS}
+    with pytest.raises(ValueError, match=rf"same number of columns, but .*{argument} has 2"):
+        fb.Catalog.from_arrays(**good | {argument: ROWS[:, :2]})
