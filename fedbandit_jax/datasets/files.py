@@ -12,7 +12,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path, PurePosixPath
-from typing import IO, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from tqdm.auto import tqdm
 from tqdm.utils import CallbackIOWrapper
@@ -34,7 +34,7 @@ class Member(NamedTuple):
 
     name: str  # with folders, separated by "/"
     size: int
-    open: Callable[[], IO[bytes]]
+    open: Callable[[], Any]  # a binary stream
 
 
 @dataclass(frozen=True)
@@ -132,11 +132,7 @@ def folder_members(folder: Path) -> Iterator[Member]:
     """Files of a folder and of the folders in it: archives unpack with or without a folder of their own."""
     for file in sorted([*folder.glob("*"), *folder.glob("*/*")]):
         if file.is_file():
-            yield Member(file.relative_to(folder).as_posix(), file.stat().st_size, partial(open_binary, file))
-
-
-def open_binary(file: Path) -> IO[bytes]:
-    return file.open("rb")
+            yield Member(file.relative_to(folder).as_posix(), file.stat().st_size, partial(file.open, "rb"))
 
 
 def archive_members(path: Path, stack: ExitStack) -> list[Member]:
@@ -152,13 +148,13 @@ def archive_members(path: Path, stack: ExitStack) -> list[Member]:
     return [Member(info.filename, info.file_size, partial(archive.open, info)) for info in files]
 
 
-def tar_members(path: Path, raw: IO[bytes], size: int, stack: ExitStack) -> list[Member]:
+def tar_members(path: Path, raw: Any, size: int, stack: ExitStack) -> list[Member]:
     """Files of a .tar or .tgz; a .tgz is read through once for this, so that damage shows at the start."""
     raw.seek(0)
     zipped = raw.read(2) == b"\x1f\x8b"
     raw.seek(0)
     with byte_bar(f"listing {path.name}", size) as bar:
-        stream: Any = raw
+        stream = raw
         if zipped:
             stream = stack.enter_context(gzip.GzipFile(fileobj=CallbackIOWrapper(bar.update, raw)))
         try:
@@ -172,16 +168,10 @@ def tar_members(path: Path, raw: IO[bytes], size: int, stack: ExitStack) -> list
             if info.issym() or info.islnk():
                 refuse_outside(path, info.linkname)
             if info.isfile():
-                members.append(Member(info.name, info.size, partial(extract, archive, info)))
+                members.append(Member(info.name, info.size, partial(archive.extractfile, info)))
             else:
                 refuse_outside(path, info.name)
     return members
-
-
-def extract(archive: tarfile.TarFile, info: tarfile.TarInfo) -> IO[bytes]:
-    stream = archive.extractfile(info)
-    assert stream is not None  # regular files only
-    return stream
 
 
 def refuse_outside(path: Path, name: str) -> None:
