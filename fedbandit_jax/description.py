@@ -33,9 +33,8 @@ class Description(dict[str, Any]):
         if key == "realised_C":
             return f"{value:.4g} (the least over many unit vectors v of max |k.v|)"
         if key == "norms":
-            return "; ".join(
-                f"{of} {low:.3g} to {high:.3g}, median {mid:.3g}" for of, (low, mid, high) in value.items()
-            )
+            spread = "{} {:.3g} to {:.3g}, median {:.3g}"
+            return "; ".join(spread.format(LABELS.get(of, of), *value[of][::2], value[of][1]) for of in value)
         if key in COUNTS:
             return ", ".join(f"{number:,} {of}" for of, number in value.items() if number) or "nothing"
         return in_words(value)

@@ -4,7 +4,7 @@ Axis letters: U users, A arms, J key terms, d dimensions.
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -116,27 +116,32 @@ def logistic_factors(R: sparse.csr_matrix, dim: int, seed: int) -> Factors:
 
     @jax.jit
     def step(
-        model: LogisticModel, state: optax.OptState, chosen: Int[Array, " B"], liked: Bool[Array, "B A"]
-    ) -> tuple[LogisticModel, optax.OptState]:
-        gradient = jax.grad(penalised_loss)(model, float(penalty), data_key, chosen, liked)
+        model: LogisticModel,
+        state: Any,
+        chosen: Int[Array, " B"],
+        liked: Bool[Array, "B A"],
+        fitted: Bool[Array, "B A"],
+    ) -> tuple[LogisticModel, Any]:
+        gradient = jax.grad(penalised_loss)(model, float(penalty), chosen, liked, fitted)
         updates, state = optimizer.update(gradient, state)
         return optax.apply_updates(model, updates), state
 
-    users = np.random.default_rng(seed).permutation(num_users)
-    chosen, liked = None, None
+    order = np.random.default_rng(seed).permutation(num_users)
+    cells: tuple = ()
     for i in tqdm(range(STEPS), desc="logistic factors", unit="step", delay=2, disable=None):
-        if chosen is None or batch < num_users:
-            chosen = users.take(np.arange(i * batch, (i + 1) * batch), mode="wrap")
-            liked = jnp.asarray(R[chosen].toarray().astype(bool))
-        model, state = step(model, state, jnp.asarray(chosen), liked)
+        if not cells or batch < num_users:
+            chosen = jnp.asarray(order.take(np.arange(i * batch, (i + 1) * batch), mode="wrap"))
+            liked = jnp.asarray(R[np.asarray(chosen)].toarray().astype(bool))
+            cells = (chosen, liked, ~held_out_cells(data_key, chosen, num_arms))
+        model, state = step(model, state, *cells)
 
-    users_out, arms_out, values = balanced(*(np.asarray(x, np.float64) for x in model[:2]))
+    users, arms, values = balanced(np.asarray(model.users, np.float64), np.asarray(model.arms, np.float64))
     check_rank(values, dim, 1e-5, "the logistic factors fill")
-    return Factors(*fix_signs(users_out, arms_out), values, held_out_loss(model, data_key, R, batch))
+    return Factors(*fix_signs(users, arms), values, held_out_loss(model, data_key, R, batch))
 
 
 def held_out_cells(key: Key[Array, ""], users: Int[Array, " B"], num_arms: int) -> Bool[Array, "B A"]:
-    """Which cells of these users' rows are for scoring; a cell's part depends on its user and arm alone."""
+    """Which cells of these users' rows are for scoring; it depends on the key, the user and the arm alone."""
     return jax.vmap(lambda u: jax.random.bernoulli(jax.random.fold_in(key, u), HELD_OUT, (num_arms,)))(users)
 
 
@@ -145,15 +150,18 @@ def cell_losses(logits: Float[Array, "B A"], liked: Bool[Array, "B A"]) -> Float
 
 
 def penalised_loss(
-    model: LogisticModel, penalty: float, key: Key[Array, ""], chosen: Int[Array, " B"], liked: Bool[Array, "B A"]
+    model: LogisticModel,
+    penalty: float,
+    chosen: Int[Array, " B"],
+    liked: Bool[Array, "B A"],
+    fitted: Bool[Array, "B A"],
 ) -> Float[Array, ""]:
-    """The objective of `logistic_factors` over a batch of users, per cell."""
+    """The objective of `logistic_factors` over the fitted cells of a batch of users, per cell."""
     share = len(chosen) / len(model.users)
     rows = model.users[chosen]
     losses = cell_losses(model.intercept + rows @ model.arms.T, liked)
-    training = ~held_out_cells(key, chosen, len(model.arms))
     norms = (rows**2).sum() + share * (model.arms**2).sum()
-    return (jnp.where(training, losses, 0).sum() + penalty / 2 * norms) / liked.size
+    return (jnp.where(fitted, losses, 0).sum() + penalty / 2 * norms) / liked.size
 
 
 def balanced(X: np.ndarray, Y: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
