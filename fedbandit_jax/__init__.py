@@ -5,7 +5,22 @@ from fedbandit_jax import _runtime
 _runtime.protect()  # before anything below can start JAX's backend
 
 from fedbandit_jax import datasets, theory  # noqa: E402
-from fedbandit_jax.algorithms import REGISTRY, Algorithm, FedConPE, Trace, Uniform  # noqa: E402
+from fedbandit_jax.algorithms import (  # noqa: E402
+    REGISTRY,
+    Algorithm,
+    ArmCon,
+    Client,
+    ConLinUCB,
+    ConUCB,
+    FedConPE,
+    FedLinPE,
+    LinPE,
+    LinUCB,
+    RoundAlgorithm,
+    SharedLinUCB,
+    Trace,
+    Uniform,
+)
 from fedbandit_jax.catalog import Catalog  # noqa: E402
 from fedbandit_jax.design import g_optimal_design  # noqa: E402
 from fedbandit_jax.problem import Problem  # noqa: E402
@@ -16,10 +31,19 @@ from fedbandit_jax.sweep import sweep  # noqa: E402
 __all__ = [
     "REGISTRY",
     "Algorithm",
+    "ArmCon",
     "Catalog",
+    "Client",
+    "ConLinUCB",
+    "ConUCB",
     "FedConPE",
+    "FedLinPE",
+    "LinPE",
+    "LinUCB",
     "Problem",
     "Results",
+    "RoundAlgorithm",
+    "SharedLinUCB",
     "Trace",
     "Uniform",
     "datasets",

@@ -1,4 +1,4 @@
-"""A row-wise argmax that compilers vectorise."""
+"""Argmax in forms that compilers vectorise: XLA reduces its own one entry after another on CPU."""
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
@@ -6,11 +6,16 @@ from jaxtyping import Array, Float, Int
 SLOTS = 64
 
 
-def argmax_rows(scores: Float[Array, "n m"]) -> Int[Array, " n"]:
-    """Index of the largest entry of every row.
+def argmax(scores: Float[Array, " n"]) -> Int[Array, ""]:
+    """Index of the first largest entry of a vector, by two plain reductions; n if there is a NaN."""
+    n = scores.size
+    return jnp.where(scores >= scores.max(), jnp.arange(n, dtype=jnp.int32), n).min()
 
-    XLA reduces an argmax one entry after another on CPU; here 64 neighbouring columns compete side by side
-    first, and only the winners are reduced so. Among equal entries any may win.
+
+def argmax_rows(scores: Float[Array, "n m"]) -> Int[Array, " n"]:
+    """Index of a largest entry of every row of a wide matrix; among equal entries any may win.
+
+    64 neighbouring columns compete side by side first, and only the winners are reduced one by one.
     """
     n, m = scores.shape
     blocks = -(-m // SLOTS)

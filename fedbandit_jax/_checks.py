@@ -46,9 +46,10 @@ def indices(name: str, value: Any, available: int | None = None, what: str = "")
     """A count n, meaning 0..n-1, or a list of distinct indices, each below `available`."""
     if isinstance(value, numbers.Real):
         return list(range(whole(name, value, 1, available, what)))
-    if isinstance(value, str) or not isinstance(value, Iterable) or not list(value):
+    entries = list(value) if isinstance(value, Iterable) and not isinstance(value, str) else []
+    if not entries:
         fail(name, value, "it must be a whole number of at least 1 or a list of indices")
-    found = [whole(name, v, 0, None if available is None else available - 1, what) for v in value]
+    found = [whole(name, v, 0, None if available is None else available - 1, what) for v in entries]
     if len(set(found)) < len(found):
         fail(name, value, "its indices must differ")
     return found

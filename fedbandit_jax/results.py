@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 import numpy as np
 import pandas as pd
+from pandas.api.types import is_object_dtype
 from scipy.special import stdtrit
 
 from fedbandit_jax import _checks
@@ -63,10 +64,11 @@ class Results:
                 found = {name: column[run, row] for name, column in trace.phases.items()}
                 found |= {name: found[name].astype(bool) for name in FLAGS if name in found}
                 phases.append(table.assign(**found | {"phase": found["phase"].astype(int)}))
-        ordered = pd.concat(curves, ignore_index=True)
+        ordered = missing_as_nan(pd.concat(curves, ignore_index=True))
         trailing = ["round", *METRICS]
         ordered = ordered[[c for c in ordered.columns if c not in trailing] + trailing]
-        return cls(ordered, pd.concat(phases, ignore_index=True) if phases else pd.DataFrame(), settings)
+        diagnostics = missing_as_nan(pd.concat(phases, ignore_index=True)) if phases else pd.DataFrame()
+        return cls(ordered, diagnostics, settings)
 
     def to_pandas(self) -> pd.DataFrame:
         """A row per run and checkpoint."""
@@ -133,8 +135,8 @@ class Results:
         """Write curves.parquet, phases.parquet and settings.json into a folder."""
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
-        self._curves.to_parquet(folder / "curves.parquet")
-        self._phases.to_parquet(folder / "phases.parquet")
+        numbers_as_words(self._curves).to_parquet(folder / "curves.parquet")
+        numbers_as_words(self._phases).to_parquet(folder / "phases.parquet")
         (folder / "settings.json").write_text(json.dumps(self.settings, indent=2) + "\n")
         return folder
 
@@ -146,14 +148,36 @@ class Results:
         if missing:
             raise FileNotFoundError(f"{folder} holds no saved results: {', '.join(missing)} not found")
         return cls(
-            pd.read_parquet(folder / "curves.parquet"),
-            pd.read_parquet(folder / "phases.parquet"),
+            words_as_numbers(pd.read_parquet(folder / "curves.parquet")),
+            words_as_numbers(pd.read_parquet(folder / "phases.parquet")),
             json.loads((folder / "settings.json").read_text()),
         )
 
     def __repr__(self) -> str:
         labels = ", ".join(self._curves["label"].unique())
         return f"Results({len(self.final())} runs of {labels})"
+
+
+def missing_as_nan(table: pd.DataFrame) -> pd.DataFrame:
+    """None in a column of numbers, such as sigma, as NaN."""
+    objects = [c for c in table if is_object_dtype(table[c])]
+    numeric = [c for c in objects if not table[c].map(lambda x: isinstance(x, str)).any()]
+    return table.astype(dict.fromkeys(numeric, float))
+
+
+def numbers_as_words(table: pd.DataFrame) -> pd.DataFrame:
+    """Columns where words and numbers meet, such as C=0.5 and C="realised", as words: parquet wants one type."""
+    mixed = [c for c in table if is_object_dtype(table[c])]
+    return table.assign(**{c: table[c].map(str, na_action="ignore") for c in mixed})
+
+
+def words_as_numbers(table: pd.DataFrame) -> pd.DataFrame:
+    """Undo `numbers_as_words`, in the columns of hyperparameters."""
+    for name in table.select_dtypes(exclude=["number", "bool"]).columns.difference(RUN):
+        numbers = pd.to_numeric(table[name], errors="coerce")
+        if numbers.notna().any():
+            table[name] = table[name].astype(object).where(numbers.isna(), numbers.astype(object))
+    return table
 
 
 def check_finite(runs: pd.DataFrame, trace: Trace) -> None:
@@ -176,7 +200,7 @@ def half_width(units: np.ndarray, axis: int = 0) -> np.ndarray:
     n = units.shape[axis]
     if n < 2:
         return np.full(units.mean(axis=axis).shape, np.nan)
-    return stdtrit(n - 1, (1 + CONFIDENCE) / 2) * units.std(axis=axis, ddof=1) / np.sqrt(n)
+    return np.asarray(stdtrit(n - 1, (1 + CONFIDENCE) / 2) * units.std(axis=axis, ddof=1) / np.sqrt(n))
 
 
 def mean_interval(group: pd.DataFrame, metric: str) -> pd.Series:

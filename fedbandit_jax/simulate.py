@@ -1,7 +1,9 @@
 """One call, one setting."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
+
+import numpy as np
 
 from fedbandit_jax import _checks
 from fedbandit_jax.algorithms.base import Algorithm
@@ -17,8 +19,8 @@ def simulate(
     clients: int = 10,
     arms: int = 100,
     horizon: int = 6000,
-    users: int | Sequence[int] = 10,
-    seeds: int | Sequence[int] = 1,
+    users: int | Iterable[int] | np.ndarray = 10,
+    seeds: int | Iterable[int] | np.ndarray = 1,
     noise: float = 0.1,
     seed: int = 0,
     **options: Any,

@@ -6,9 +6,10 @@ are padding and masks.
 """
 
 import itertools
+import numbers
 import time
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
@@ -81,14 +82,14 @@ def sweep(
     catalog: Catalog,
     algorithms: Algorithm | Sequence[Algorithm],
     *,
-    clients: int | Sequence[int] = 10,
-    arms: int | Sequence[int] = 100,
-    horizon: int | Sequence[int] = 6000,
-    noise: float | Sequence[float] = 0.1,
-    users: int | Sequence[int] = 10,
-    seeds: int | Sequence[int] = 1,
+    clients: int | Sequence[int] | np.ndarray = 10,
+    arms: int | Sequence[int] | np.ndarray = 100,
+    horizon: int | Sequence[int] | np.ndarray = 6000,
+    noise: float | Sequence[float] | np.ndarray = 0.1,
+    users: int | Iterable[int] | np.ndarray = 10,
+    seeds: int | Iterable[int] | np.ndarray = 1,
     seed: int = 0,
-    checkpoints: int | Sequence[int] = 128,
+    checkpoints: int | Iterable[int] | np.ndarray = 128,
     spacing: str = "linear",
     dtype: str = "auto",
     progress: bool | None = None,
@@ -104,7 +105,7 @@ def sweep(
     """
     cells = make_cells(catalog, algorithms, clients=clients, arms=arms, horizon=horizon, noise=noise)
     chosen_users = _checks.indices("users", users, len(catalog.users), f"the users of {catalog.name}")
-    chosen_seeds = _checks.indices("seeds", seeds)
+    chosen_seeds = _checks.indices("seeds", seeds, 2**31)  # the PRNG takes 32 bits
     _checks.whole("seed", seed, 0, 2**31 - 1)
     _checks.choice("spacing", spacing, ("linear", "log"))
     _checks.choice("dtype", dtype, ("auto", "float32", "float64"))
@@ -151,9 +152,9 @@ def sweep(
     return Results.from_traces(catalog.name, tables, settings)
 
 
-def make_cells(catalog: Catalog, algorithms: Algorithm | Sequence[Algorithm], **axes: Any) -> list[Cell]:
+def make_cells(catalog: Catalog, algorithms: Any, **axes: Any) -> list[Cell]:
     """Every combination of the lists, checked."""
-    given = [algorithms] if isinstance(algorithms, Algorithm) else list(algorithms)
+    given = list(algorithms) if isinstance(algorithms, Iterable) else [algorithms]
     for algorithm in given:
         if not isinstance(algorithm, Algorithm):
             _checks.fail("algorithms", algorithm, "it must be an Algorithm, such as FedConPE(), or a list of them")
@@ -174,7 +175,7 @@ def make_cells(catalog: Catalog, algorithms: Algorithm | Sequence[Algorithm], **
 
     single = [variant for algorithm in given for variant in expand(algorithm)]
     cells = [
-        Cell(variant, label, int(M), int(K), float(noise), int(T))
+        Cell(variant.prepare(int(T)), label, int(M), int(K), float(noise), int(T))
         for (variant, label), M, K, noise, T in itertools.product(
             zip(single, labels(single), strict=True),
             values["clients"],
@@ -212,28 +213,30 @@ def labels(algorithms: Sequence[Algorithm]) -> list[str]:
     """Names, with the hyperparameters in which algorithms of one name differ."""
     by_name: dict[str, list[dict[str, Any]]] = {}
     for algorithm in algorithms:
-        by_name.setdefault(algorithm.name, []).append(algorithm.hyperparameters())
+        by_name.setdefault(algorithm.title, []).append(algorithm.hyperparameters())
 
     def label(algorithm: Algorithm) -> str:
-        same = by_name[algorithm.name]
+        same = by_name[algorithm.title]
         own = algorithm.hyperparameters()
         varied = [
             f"{key}={own[key]:g}" if isinstance(own[key], float) else f"{key}={own[key]}"
             for key in own
             if len({repr(other.get(key)) for other in same}) > 1
         ]
-        return " ".join([algorithm.name, *varied])
+        return " ".join([algorithm.title, *varied])
 
     return [label(algorithm) for algorithm in algorithms]
 
 
 def rounds_to_keep(checkpoints: Any, horizon: int, spacing: str) -> np.ndarray:
     """The rounds at which curves are kept; the last is the horizon."""
-    if not np.isscalar(checkpoints):
-        rounds = np.unique([_checks.whole("checkpoints", t, 1, horizon, "the horizon") for t in checkpoints])
-        return rounds if len(rounds) and rounds[-1] == horizon else np.append(rounds, horizon)
+    if isinstance(checkpoints, Iterable) and not isinstance(checkpoints, str):
+        given = [_checks.whole("checkpoints", t, 1, horizon, "the horizon") for t in checkpoints]
+        return np.unique(np.array([*given, horizon], np.int64))
+    if not isinstance(checkpoints, numbers.Real):
+        _checks.fail("checkpoints", checkpoints, "it must be a whole number of at least 1 or a list of rounds")
     count = min(_checks.whole("checkpoints", checkpoints), horizon)
-    if spacing == "log":
+    if spacing == "log" and count > 1:
         return np.unique(np.geomspace(1, horizon, count).round().astype(np.int64))
     return np.linspace(horizon / count, horizon, count).round().astype(np.int64)
 
@@ -244,7 +247,7 @@ def stack_runs(
     """A table with a row per run, and the same numbers as arrays with an axis R."""
     rows = [
         {
-            "algorithm": cell.algorithm.name,
+            "algorithm": cell.algorithm.title,
             "label": cell.label,
             "clients": cell.clients,
             "arms": cell.arms,
@@ -252,7 +255,7 @@ def stack_runs(
             "noise": cell.noise,
             "user": user,
             "seed": seed,
-            **cell.algorithm.hyperparameters(),
+            **{k: str(v) if callable(v) else v for k, v in cell.algorithm.hyperparameters().items()},
         }
         for cell, user, seed in itertools.product(cells, users, seeds)
     ]

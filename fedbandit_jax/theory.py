@@ -7,14 +7,7 @@ from numpy.typing import ArrayLike
 def log_term(arms: ArrayLike, clients: ArrayLike, horizon: ArrayLike, delta: ArrayLike) -> np.ndarray:
     """LOG = log(2 K M log(T) / delta); T is taken as 2 at least."""
     K, M, T, delta = (np.asarray(x, float) for x in (arms, clients, horizon, delta))
-    return np.log(2 * K * M * np.log(np.maximum(T, 2)) / delta)
-
-
-def first_phase(
-    *, dim: int, clients: int, arms: int, horizon: int, delta: float, sigma: float, scale: float = 1.0
-) -> float:
-    """Pulls of FedConPE's first phase (eps = 1/2) before they are rounded up: 8 d sigma^2 LOG."""
-    return scale * 8 * dim * sigma**2 * float(log_term(arms, clients, horizon, delta))
+    return np.asarray(np.log(2 * K * M * np.log(np.maximum(T, 2)) / delta))
 
 
 def regret_upper_bound(
@@ -35,10 +28,10 @@ def regret_upper_bound(
     T, M, K = (np.asarray(x, float) for x in (horizon, clients, arms))
     log = log_term(K, M, T, delta)
     support = np.maximum(dim * (dim + 1) / 2, K)
-    return 32 * sigma * np.sqrt(N * dim * M * T * log) + 8 * support * np.sqrt(N * M)
+    return np.asarray(32 * sigma * np.sqrt(N * dim * M * T * log) + 8 * support * np.sqrt(N * M))
 
 
 def regret_lower_bound(horizon: ArrayLike, *, dim: int, clients: ArrayLike) -> np.ndarray:
     """(e^-4 / 8) sqrt((d - 1) M T): what no algorithm beats on its worst instance, sigma = 1."""
     T, M = (np.asarray(x, float) for x in (horizon, clients))
-    return np.exp(-4) / 8 * np.sqrt((dim - 1) * M * T)
+    return np.asarray(np.exp(-4) / 8 * np.sqrt((dim - 1) * M * T))

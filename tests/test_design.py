@@ -117,15 +117,15 @@ class Exact:
         dropped = singular[self.rank] if self.rank < len(singular) else 0
         self.slack = 8 * (rounding + dropped) / singular[self.rank - 1]
 
-    def V(self, weights):
+    def information(self, weights):
         share = np.asarray(weights, np.float64)[self.mask]
         return self.rows.T @ (share[:, None] * self.rows)
 
     def g(self, weights):
-        return np.einsum("nr,rs,ns->n", self.rows, np.linalg.inv(self.V(weights)), self.rows).max()
+        return np.einsum("nr,rs,ns->n", self.rows, np.linalg.inv(self.information(weights)), self.rows).max()
 
     def log_det(self, weights):
-        return np.linalg.slogdet(self.V(weights))[1]
+        return np.linalg.slogdet(self.information(weights))[1]
 
 
 @lru_cache

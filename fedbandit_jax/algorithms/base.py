@@ -26,25 +26,36 @@ class Trace(NamedTuple):
 class Algorithm:
     """Base class: subclass it as a frozen dataclass whose fields are the hyperparameters.
 
-    Numbers are traced leaves of the pytree, so a new value never recompiles; strings, None and bools are
-    static. Subclasses join the registry under their class name.
+    Numbers are traced leaves of the pytree, so a new value never recompiles; strings, None, bools
+    and functions are static. Subclasses join the registry under their class name, unless declared abstract=True.
     """
 
     name: ClassVar[str]
     lanes: ClassVar[int] = 160  # clients side by side on one CPU core
     asks_key_terms: ClassVar[bool] = False
+    static: ClassVar[tuple[str, ...]] = ()  # hyperparameters that are numbers but fixed at compile time
 
-    def __init_subclass__(cls) -> None:
-        cls.name = cls.__dict__.get("name", cls.__name__)
-        REGISTRY[cls.name] = cls
+    def __init_subclass__(cls, abstract: bool = False) -> None:
+        cls.name = cls.__name__
+        if not abstract:
+            REGISTRY[cls.name] = cls
         jax.tree_util.register_pytree_with_keys(cls, _flatten_with_keys, cls._unflatten, _flatten)
 
     def check(self, *, dim: int, clients: int, arms: int, horizon: int, noise: float) -> None:
         """Raise ValueError, in one sentence, for hyperparameters that make no sense in a setting."""
 
+    def prepare(self, horizon: int) -> "Algorithm":
+        """The algorithm with everything that depends on the horizon worked out, before it is compiled."""
+        return self
+
     def run(self, key: Key[Array, ""], problem: Problem, checkpoints: Float[Array, " P"]) -> Trace:
         """Play one federation; the last checkpoint is the horizon."""
         raise NotImplementedError
+
+    @property
+    def title(self) -> str:
+        """The name in tables and figures."""
+        return self.name
 
     def hyperparameters(self) -> dict[str, Any]:
         return {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}  # type: ignore[arg-type]
@@ -61,14 +72,13 @@ class Algorithm:
         return new
 
 
-def _is_static(value: Any) -> bool:
-    return value is None or isinstance(value, str | bool)
-
-
 def _flatten(algorithm: Algorithm) -> tuple[tuple, tuple]:
+    def is_static(name: str, value: Any) -> bool:
+        return name in algorithm.static or value is None or isinstance(value, str | bool) or callable(value)
+
     items = algorithm.hyperparameters().items()
-    names = tuple(name for name, value in items if not _is_static(value))
-    fixed = tuple((name, value) for name, value in items if _is_static(value))
+    names = tuple(name for name, value in items if not is_static(name, value))
+    fixed = tuple((name, value) for name, value in items if is_static(name, value))
     return tuple(getattr(algorithm, name) for name in names), (names, fixed)
 
 

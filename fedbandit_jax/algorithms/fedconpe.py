@@ -9,9 +9,8 @@ A phase, eps = 2^-l, LOG = log(2 K M log(T) / delta), s = 3 / (4 (1 - eps^2) d N
     client  eliminate                   keeps arms within 2 sqrt(N/M) eps of the best
 """
 
-import warnings
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -19,12 +18,14 @@ from jaxtyping import Array, Bool, Float, Int, Key
 
 from fedbandit_jax import _checks
 from fedbandit_jax._argmax import argmax_rows
-from fedbandit_jax.algorithms.base import Algorithm, Hyperparameter, Trace
+from fedbandit_jax.algorithms.base import Hyperparameter, Trace
 from fedbandit_jax.algorithms.phases import (
     Clock,
     Phase,
+    PhaseElimination,
     Randomness,
     asked_after,
+    diagnose,
     draw,
     end_together,
     pull_counts,
@@ -32,9 +33,8 @@ from fedbandit_jax.algorithms.phases import (
     round_counts,
     run_phases,
 )
-from fedbandit_jax.design import METHODS, g_optimal_design
+from fedbandit_jax.design import g_optimal_design
 from fedbandit_jax.problem import Problem
-from fedbandit_jax.theory import first_phase
 
 LEAST_ALIGNMENT = 1e-6  # with C="realised", a key term further off than this is no help at any price
 
@@ -103,62 +103,28 @@ class Plan(NamedTuple):
     random: Randomness
 
 
-class Info(NamedTuple):
-    """Diagnostics of a phase, over the real clients."""
-
-    eps: Float[Array, ""]
-    complete: Bool[Array, ""]  # not cut at T
-    active_min: Float[Array, ""]  # arms active when the phase starts
-    active_mean: Float[Array, ""]
-    active_max: Float[Array, ""]
-    uploaded: Float[Array, ""]  # eigenpairs a client, mean
-    questions: Float[Array, ""]  # asked by a client, mean
-    dropped: Float[Array, ""]  # did not fit into the phase at one a round, mean
-    wanted_information: Float[Array, ""]  # s
-    lambda_min: Float[Array, ""]  # of V(pi), least over clients
-    lambda_min_after: Float[Array, ""]  # with the questions added, least over clients
-    lemma_holds: Bool[Array, ""]  # lambda_min_after >= s at every client
-    good_event: Bool[Array, ""]  # |theta_hat.a - theta.a| <= sqrt(N/M) eps for all active arms
-    best_arm_active: Bool[Array, ""]  # after the elimination, at every client
-    max_gap: Float[Array, ""]  # of the arms active when the phase starts
-    theta_error: Float[Array, ""]
-
-
 @dataclass(frozen=True, kw_only=True)
-class FedConPE(Algorithm):
+class FedConPE(PhaseElimination):
     """Federated conversational phase elimination.
 
-    N trades conversations for regret; C is the least |k.v| that the key terms offer every unit v (Assumption
-    2), or "realised" for each pair's own; delta is the probability of failure; sigma the noise that the counts
-    allow for (None: the problem's). `exploration_scale` multiplies every count and `elimination_scale` the
-    threshold. `rounding` is "ceil" or "unbiased". `key_term_rule` is "absolute", the largest |k.v|, or "signed",
-    the largest k.v. `design_tol` and `design_method` go to `design.g_optimal_design`.
+    N trades conversations for regret; C is the least |k.v| that the key terms offer every unit v (Assumption 2), or
+    "realised" for each pair's own. `key_term_rule` is "absolute", the largest |k.v|, or "signed", the largest k.v. The
+    other hyperparameters are those of `PhaseElimination`.
+
+    Diagnostics of a phase besides those of `diagnose`: eigenpairs uploaded, questions asked and dropped (they did not
+    fit into the phase at one a round), each a mean over clients; wanted_information, which is s; lambda_min of V(pi)
+    and lambda_min_after with the questions added, the least over clients; lemma_holds: lambda_min_after >= s.
     """
 
     asks_key_terms: ClassVar[bool] = True
 
     N: Hyperparameter = 1.0
     C: Hyperparameter = 1.0
-    delta: Hyperparameter = 0.1
-    sigma: Hyperparameter = None
-    exploration_scale: Hyperparameter = 1.0
-    elimination_scale: Hyperparameter = 1.0
-    rounding: Hyperparameter = "ceil"
     key_term_rule: Hyperparameter = "absolute"
-    design_tol: Hyperparameter = 1e-2
-    design_method: Hyperparameter = "multiplicative"
 
-    def check(self, *, dim: int, clients: int, arms: int, horizon: int, noise: float) -> None:
+    def check(self, **setting: Any) -> None:
         N = _checks.real("N", self.N, 0, float("inf"), "()")
-        _checks.real("delta", self.delta, 0, 1, "()")
-        for name in ("exploration_scale", "elimination_scale"):
-            _checks.real(name, getattr(self, name), 0, float("inf"), "()")
-        if self.sigma is not None:
-            _checks.real("sigma", self.sigma, 0, float("inf"), "[)")
-        _checks.choice("rounding", self.rounding, ("ceil", "unbiased"))
         _checks.choice("key_term_rule", self.key_term_rule, ("absolute", "signed"))
-        _checks.choice("design_method", self.design_method, METHODS)
-        _checks.real("design_tol", self.design_tol, 1e-3, 1)
         if isinstance(self.C, str):
             if self.C != "realised":
                 _checks.fail("C", self.C, "it must be a number in (0, 1] or 'realised'")
@@ -169,29 +135,12 @@ class FedConPE(Algorithm):
                     f"N={N:g} with C={C:g} is not allowed: N C^2 must be at least 1, or a client would have to ask "
                     "more than one question a round"
                 )
-        shortest = first_phase(
-            dim=dim,
-            clients=clients,
-            arms=arms,
-            horizon=horizon,
-            delta=self.delta,
-            sigma=noise if self.sigma is None else self.sigma,
-            scale=self.exploration_scale,
-        )
-        if horizon < shortest:
-            warnings.warn(
-                f"horizon={horizon} is shorter than the first phase of FedConPE, at least {shortest:.0f} rounds here: "
-                "no arm will be eliminated",
-                stacklevel=2,
-            )
+        super().check(**setting)
 
     def run(self, key: Key[Array, ""], problem: Problem, checkpoints: Float[Array, " P"]) -> Trace:
-        _, _, d = problem.arms.shape
-        zero = jnp.zeros_like(problem.theta)
-        state = State(problem.arm_mask, jnp.zeros((d, d), zero.dtype), zero, zero)
         return run_phases(
             lambda clock, state: self.play_phase(key, problem, clock, state),
-            state,
+            first_state(problem),
             gaps=problem.gaps,
             horizon=problem.horizon,
             checkpoints=checkpoints,
@@ -206,12 +155,9 @@ class FedConPE(Algorithm):
 
     def constants(self, problem: Problem, clock: Clock) -> Constants:
         """What clients and server alike know when a phase starts."""
-        d = problem.theta.size
-        sigma = problem.noise if self.sigma is None else self.sigma
-        log = log_term(problem.num_arms, problem.num_clients, problem.horizon, self.delta)
         return Constants(
-            wanted=wanted_information(clock.eps, d, self.N),
-            total=self.exploration_scale * 2 * d * sigma**2 * log / clock.eps**2,
+            wanted=wanted_information(clock.eps, problem.theta.size, self.N),
+            total=self.pulls_in_all(problem, clock),
             radius=jnp.sqrt(self.N / problem.num_clients) * clock.eps,
         )
 
@@ -260,28 +206,18 @@ class FedConPE(Algorithm):
         )
 
         real, mean = problem.client_mask, problem.mean_over_clients
-        theta_error = jnp.linalg.norm(estimate.theta_hat - problem.theta)
-        num_active = state.active.sum(axis=1).astype(theta_error.dtype)
-        errors = jnp.abs(problem.arms @ (estimate.theta_hat - problem.theta))
-        best = problem.arm_mask & (problem.gaps == 0)
-        info = Info(
-            eps=clock.eps,
-            complete=complete,
-            active_min=jnp.where(real, num_active, jnp.inf).min(),
-            active_mean=mean(num_active),
-            active_max=num_active.max(),
-            uploaded=mean(plan.directions.uploaded.sum(axis=1).astype(theta_error.dtype)),
-            questions=mean(asked.sum(axis=1)),
-            dropped=mean((plan.terms.repetitions - asked).sum(axis=1)),
-            wanted_information=constants.wanted,
-            lambda_min=jnp.where(real, plan.directions.eigenvalues[:, 0], jnp.inf).min(),
-            lambda_min_after=jnp.where(real, lambda_min_after, jnp.inf).min(),
-            lemma_holds=jnp.where(real, lambda_min_after >= constants.wanted * (1 - 1e-4), True).all(),
-            good_event=jnp.where(state.active, errors <= constants.radius, True).all(),
-            best_arm_active=((best & active).any(axis=1) | ~real).all(),
-            max_gap=jnp.where(state.active, problem.gaps, 0).max(),
-            theta_error=theta_error,
-        )
+        info = {
+            "eps": clock.eps,
+            "complete": complete,
+            **diagnose(problem, state.active, active, estimate.theta_hat, constants.radius),
+            "uploaded": mean(plan.directions.uploaded.sum(axis=1).astype(length.dtype)),
+            "questions": mean(asked.sum(axis=1)),
+            "dropped": mean((plan.terms.repetitions - asked).sum(axis=1)),
+            "wanted_information": constants.wanted,
+            "lambda_min": jnp.where(real, plan.directions.eigenvalues[:, 0], jnp.inf).min(),
+            "lambda_min_after": jnp.where(real, lambda_min_after, jnp.inf).min(),
+            "lemma_holds": jnp.where(real, lambda_min_after >= constants.wanted * (1 - 1e-4), True).all(),
+        }
         one_client = jax.tree.map(lambda x: x[0], statistics)
         phase = Phase(
             counts=plan.counts,
@@ -290,7 +226,7 @@ class FedConPE(Algorithm):
             client_mask=real,
             opening_scalars=jax.vmap(scalars)(plan.directions).sum() + jax.vmap(scalars)(plan.terms).sum(),
             closing_scalars=problem.num_clients * (scalars(one_client) + scalars(estimate)),
-            theta_error=theta_error,
+            theta_error=info["theta_error"],
             info=info,
         )
         return State(active, gram, moment, estimate.theta_hat), phase
@@ -325,11 +261,10 @@ class FedConPE(Algorithm):
         return jnp.linalg.eigvalsh(V + weighted_gram(terms.vectors, added), symmetrize_input=False)[0]
 
 
-def log_term(
-    arms: Hyperparameter, clients: Hyperparameter, horizon: Hyperparameter, delta: Hyperparameter
-) -> Float[Array, ""]:
-    """LOG = log(2 K M log(T) / delta)."""
-    return jnp.log(2 * arms * clients * jnp.log(horizon) / delta)
+def first_state(problem: Problem) -> State:
+    """All arms active, nothing seen."""
+    zero = jnp.zeros_like(problem.theta)
+    return State(problem.arm_mask, jnp.outer(zero, zero), zero, zero)
 
 
 def wanted_information(eps: Float[Array, ""], dim: int, N: Hyperparameter) -> Float[Array, ""]:

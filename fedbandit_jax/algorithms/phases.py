@@ -8,21 +8,75 @@ a phase costs the same whatever its length.
 Counts are whole numbers kept as floats: exact to 2^24 in float32 and to 2^53 in float64.
 """
 
+import warnings
 from collections import OrderedDict
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jax.typing import DTypeLike
 from jaxtyping import Array, Bool, Float, Int, Key
 
-from fedbandit_jax.algorithms.base import Trace
+from fedbandit_jax import _checks, theory
+from fedbandit_jax.algorithms.base import Algorithm, Hyperparameter, Trace
+from fedbandit_jax.design import METHODS
+from fedbandit_jax.problem import Problem, Real
 
 MAX_PHASES = 48  # more are never needed for T <= 10^9 unless sigma < 1e-9; the last one runs to T
 CEIL_SLACK = 1e-4  # so that 2.0000001, a rounding error, counts as 2
 LEAST_WEIGHT = 1e-6  # design weights below count as 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class PhaseElimination(Algorithm, abstract=True):
+    """What the algorithms on this clock share.
+
+    delta is the probability of failure; sigma the noise that the counts allow for (None: the problem's).
+    `exploration_scale` multiplies every count and `elimination_scale` the threshold. `rounding` is "ceil" or
+    "unbiased". `design_tol` and `design_method` go to `design.g_optimal_design`.
+    """
+
+    delta: Hyperparameter = 0.1
+    sigma: Hyperparameter = None
+    exploration_scale: Hyperparameter = 1.0
+    elimination_scale: Hyperparameter = 1.0
+    rounding: Hyperparameter = "ceil"
+    design_tol: Hyperparameter = 1e-2
+    design_method: Hyperparameter = "multiplicative"
+
+    def check(self, *, dim: int, clients: int, arms: int, horizon: int, noise: float) -> None:
+        _checks.real("delta", self.delta, 0, 1, "()")
+        for name in ("exploration_scale", "elimination_scale"):
+            _checks.real(name, getattr(self, name), 0, float("inf"), "()")
+        if self.sigma is not None:
+            _checks.real("sigma", self.sigma, 0, float("inf"), "[)")
+        _checks.choice("rounding", self.rounding, ("ceil", "unbiased"))
+        _checks.choice("design_method", self.design_method, METHODS)
+        _checks.real("design_tol", self.design_tol, 1e-3, 1)
+        sigma = noise if self.sigma is None else self.sigma
+        log = theory.log_term(arms, clients, horizon, self.delta)
+        shortest = float(self.exploration_scale * 8 * dim * sigma**2 * log)  # eps = 1/2
+        if horizon < shortest:
+            warnings.warn(
+                f"horizon={horizon} is shorter than the first phase of {self.title}, at least {shortest:.0f} rounds "
+                "here: no arm will be eliminated",
+                stacklevel=2,
+            )
+
+    def pulls_in_all(self, problem: Problem, clock: "Clock") -> Float[Array, ""]:
+        """2 d sigma^2 LOG / eps^2, a client's pulls in a phase before rounding."""
+        sigma = problem.noise if self.sigma is None else self.sigma
+        log = log_term(problem.num_arms, problem.num_clients, problem.horizon, self.delta)
+        return self.exploration_scale * 2 * problem.theta.size * sigma**2 * log / clock.eps**2
+
+
+def log_term(arms: Real, clients: Real, horizon: Real, delta: Real) -> Float[Array, ""]:
+    """LOG = log(2 K M log(T) / delta)."""
+    return jnp.log(2 * arms * clients * jnp.log(horizon) / delta)
 
 
 class Clock(NamedTuple):
@@ -45,7 +99,7 @@ class Phase(NamedTuple):
     opening_scalars: Float[Array, ""]  # sent before the first round of the phase
     closing_scalars: Float[Array, ""]  # sent after its last
     theta_error: Float[Array, ""]  # of the estimate made at its end
-    info: NamedTuple  # diagnostics, one number each
+    info: dict[str, Array]  # diagnostics, one number each
 
 
 class Randomness(NamedTuple):
@@ -61,15 +115,14 @@ def draw(
 ) -> Randomness:
     """Depends on (key, client, phase) alone, and a smaller K gives a prefix.
 
-    Always drawn in float32, so that both precisions play the same run.
+    All from one call, as every call of the generator costs half a second to compile; and always in float32, so
+    that both precisions play the same run. Normals are made from uniforms u in (-1, 1) as jax.random.normal does.
     """
-    pulls, questions, rounding = jax.random.split(jax.random.fold_in(jax.random.fold_in(key, client), phase), 3)
-    drawn = Randomness(
-        jax.random.normal(pulls, (K,), jnp.float32),
-        jax.random.normal(questions, (d,), jnp.float32),
-        jax.random.uniform(rounding, (2,), jnp.float32),
-    )
-    return jax.tree.map(lambda x: x.astype(dtype), drawn)
+    lowest = np.nextafter(np.float32(-1), np.float32(0))
+    own_key = jax.random.fold_in(key, client * (MAX_PHASES + 1) + phase)
+    u = jax.random.uniform(own_key, (2 + d + K,), jnp.float32, lowest, 1)
+    normals = (np.float32(np.sqrt(2)) * lax.erf_inv(u)).astype(dtype)
+    return Randomness(normals[2 + d :], normals[2 : 2 + d], ((u[:2] + 1) / 2).astype(dtype))
 
 
 def round_counts(
@@ -102,7 +155,8 @@ def end_together(counts: Float[Array, "M K"], clock: Clock) -> tuple[Float[Array
     """Length of a phase, as long as its slowest client needs but cut at T; and whether it is whole."""
     remaining = clock.horizon - clock.start
     needed = counts.sum(axis=1).max()
-    to_the_end = (needed >= remaining) | (clock.phase >= MAX_PHASES)
+    # A federation of padding has nothing to play and must not hold up its batch.
+    to_the_end = (needed >= remaining) | (clock.phase >= MAX_PHASES) | (needed == 0)
     return jnp.where(to_the_end, remaining, needed), needed <= remaining
 
 
@@ -117,6 +171,33 @@ def pulls_after(rounds: Float[Array, ""], counts: Float[Array, " K"]) -> Float[A
 def asked_after(rounds: Float[Array, ""], counts: Float[Array, " n"]) -> Float[Array, " n"]:
     """Questions of each kind after some rounds, one a round in order, each kind once."""
     return jnp.clip(rounds - (jnp.cumsum(counts) - counts), 0, counts)
+
+
+def diagnose(
+    problem: Problem,
+    before: Bool[Array, "M K"],
+    after: Bool[Array, "M K"],
+    theta_hat: Float[Array, " d"],
+    radius: Float[Array, ""],
+) -> dict[str, Array]:
+    """What every phase elimination tells of a phase, given the arms active before and after it.
+
+    active_*: arms active when it starts, over clients; good_event: |theta_hat.a - theta.a| <= radius for all of them;
+    max_gap: the largest true gap among them; best_arm_active: after the elimination, at every client.
+    """
+    error = theta_hat - problem.theta
+    real = problem.client_mask
+    num_active = before.sum(axis=1).astype(error.dtype)
+    best = problem.arm_mask & (problem.gaps == 0)
+    return {
+        "active_min": jnp.where(real, num_active, jnp.inf).min(),
+        "active_mean": problem.mean_over_clients(num_active),
+        "active_max": num_active.max(),
+        "good_event": jnp.where(before, jnp.abs(problem.arms @ error) <= radius, True).all(),
+        "best_arm_active": ((best & after).any(axis=1) | ~real).all(),
+        "max_gap": jnp.where(before, problem.gaps, 0).max(),
+        "theta_error": jnp.linalg.norm(error),
+    }
 
 
 def run_phases(
@@ -148,12 +229,12 @@ def run_phases(
             + jnp.where(checkpoints >= end, phase.closing_scalars, 0),
             theta_error=jnp.where(checkpoints >= end, phase.theta_error, curves.theta_error),
         )
-        row = jnp.stack([jnp.asarray(x, dtype) for x in (clock.phase, clock.start, phase.length, *phase.info)])
+        row = jnp.stack([jnp.asarray(x, dtype) for x in (clock.phase, clock.start, phase.length, *phase.info.values())])
         table = table.at[clock.phase - 1].set(row)
         return clock._replace(phase=clock.phase + 1, start=end), state, curves, table
 
     clock = Clock(jnp.int32(1), jnp.zeros((), dtype), horizon)
-    fields = ("phase", "start", "length", *jax.eval_shape(play, clock, state)[1].info._fields)
+    fields = ("phase", "start", "length", *jax.eval_shape(play, clock, state)[1].info)
     zeros = jnp.zeros_like(checkpoints)
     curves = Trace(zeros, zeros, zeros, jnp.full_like(zeros, theta_error), {})
     table = jnp.zeros((MAX_PHASES, len(fields)), dtype)

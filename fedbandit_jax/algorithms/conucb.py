@@ -1,0 +1,136 @@
+"""ConUCB (Zhang et al. 2020): one regression on key terms, one on arms that is drawn towards it."""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
+
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, Float, Int, Key
+
+from fedbandit_jax import _checks, regression
+from fedbandit_jax._argmax import argmax
+from fedbandit_jax.algorithms.base import Hyperparameter
+from fedbandit_jax.algorithms.linucb import check_ucb
+from fedbandit_jax.algorithms.rounds import Client, RoundAlgorithm, question_noise
+from fedbandit_jax.regression import Ridge
+
+
+class State(NamedTuple):
+    """Arm level: M = (1-lam) I + lam sum x x', theta = M^-1 (lam sum x r + (1-lam) theta_t). Key-term level: Mt."""
+
+    ridge: Ridge  # arm level; its extra moment is (1-lam) theta_t
+    gram: Float[Array, "d d"]  # sum k k'
+    moment: Float[Array, " d"]  # sum k r
+    inverse: Float[Array, "d d"]  # Mt^-1 = (lam_t I + sum k k')^-1
+    spread: Float[Array, " K"]  # x' M^-1 Mt^-1 M^-1 x of every arm
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConUCB(RoundAlgorithm):
+    """Pull argmax_x x.theta + lam alpha |x|_{M^-1} + (1-lam) alpha_t |x|_{M^-1 Mt^-1 M^-1}.
+
+    Ask about argmax_k |X M^-1 Mt^-1 k|^2 / (1 + k' Mt^-1 k), X the client's arms. alpha and alpha_t are constants or
+    "theory": alpha = sigma sqrt(d log((1 + lam t/((1-lam) d)) / delta)) after t pulls, alpha_t =
+    sigma sqrt(2 (d log 6 + log(2 (q+1)/delta))) + 2 sqrt(lam_t) after q questions.
+    """
+
+    asks_key_terms: ClassVar[bool] = True
+
+    lam: Hyperparameter = 0.5
+    lam_t: Hyperparameter = 1.0
+    alpha: Hyperparameter = 0.25
+    alpha_t: Hyperparameter = 0.25
+    delta: Hyperparameter = 0.1
+    sigma: Hyperparameter = None
+    schedule: Hyperparameter = "log"
+
+    def check(self, **setting: Any) -> None:
+        check_ucb(self)
+        _checks.real("lam", self.lam, 0, 1, "()")
+        _checks.real("lam_t", self.lam_t, 0, float("inf"), "()")
+        if isinstance(self.alpha_t, str):
+            _checks.choice("alpha_t", self.alpha_t, ("theory",))
+        else:
+            _checks.real("alpha_t", self.alpha_t, 0, float("inf"), "[)")
+
+    def start(self, client: Client) -> State:
+        ridge = regression.start(client.arms, 1 - self.lam)
+        zero = jnp.zeros_like(ridge.inverse)
+        inverse = jnp.eye(len(zero), dtype=zero.dtype) / self.lam_t
+        # Unit arms start with the same spread, exactly, so that ties break by index.
+        return State(ridge, zero, zero[0], inverse, ridge.widths / ((1 - self.lam) * self.lam_t))
+
+    def choose(self, state: State, client: Client, key: Key[Array, ""]) -> Int[Array, ""]:
+        alpha, alpha_t = self.radii(state, client)
+        spread = jnp.sqrt(jnp.maximum(state.spread, 0))
+        scores = state.ridge.means + self.lam * alpha * state.ridge.lengths() + (1 - self.lam) * alpha_t * spread
+        return argmax(jnp.where(client.mask, scores, -jnp.inf))
+
+    def learn(self, state: State, client: Client, arm: Int[Array, ""], reward: Float[Array, ""]) -> State:
+        """With u = M^-1 x and v = M^-1 Mt^-1 u, M^-1 Mt^-1 M^-1 changes by -g (u v' + v u') + g^2 (u' Mt^-1 u) u u'."""
+        before = state.ridge.inverse
+        ridge, step = regression.pull(state.ridge, client.arms, arm, reward, self.lam)
+        bent = state.inverse @ step.u
+        across = client.arms @ (before @ bent)
+        spread = state.spread + step.gain * step.projections * (
+            step.gain * (step.u @ bent) * step.projections - 2 * across
+        )
+        return state._replace(ridge=ridge, spread=spread)
+
+    def ask(
+        self, state: State, client: Client, first: Int[Array, ""], count: Int[Array, ""], key: Key[Array, ""]
+    ) -> State:
+        terms = client.key_terms
+        onto_arms = client.arms @ state.ridge.inverse  # X M^-1, fixed while questions are asked
+        onto_terms = onto_arms.T @ onto_arms
+
+        def one(i: Int[Array, ""], carry: tuple) -> tuple:
+            gram, moment, inverse, influence, widths = carry
+            k = terms[argmax(influence / (1 + widths))]
+            answer = client.answer(k, question_noise(key, first + i, k.dtype))
+            # Mt^-1 - gain w w' with w = Mt^-1 k; influence_k = |X M^-1 Mt^-1 k|^2 follows in O(J d).
+            w = inverse @ k
+            gain = 1 / (1 + k @ w)
+            shadow = onto_terms @ w
+            along, across = terms @ w, terms @ (inverse @ shadow)
+            influence = influence + gain * along * (gain * (w @ shadow) * along - 2 * across)
+            return (
+                gram + jnp.outer(k, k),
+                moment + answer * k,
+                inverse - gain * jnp.outer(w, w),
+                influence,
+                widths - gain * along**2,
+            )
+
+        widths = ((terms @ state.inverse) * terms).sum(axis=1)
+        influence = ((terms @ state.inverse @ onto_terms @ state.inverse) * terms).sum(axis=1)
+        init = (state.gram, state.moment, state.inverse, influence, widths)
+        gram, moment, *_ = lax.fori_loop(0, count, one, init)
+        return self.refresh(state._replace(gram=gram, moment=moment), client)
+
+    def refresh(self, state: State, client: Client) -> State:
+        eye = jnp.eye(len(state.gram), dtype=state.gram.dtype)
+        factor = jnp.linalg.cholesky(self.lam_t * eye + state.gram, symmetrize_input=False)
+        half = lax.linalg.triangular_solve(factor, eye, left_side=True, lower=True)
+        inverse = half.T @ half
+        ridge = state.ridge._replace(extra_moment=(1 - self.lam) * (inverse @ state.moment))
+        ridge = regression.exact(ridge, client.arms, 1 - self.lam, self.lam)
+        spread = ((client.arms @ ridge.inverse @ half.T) ** 2).sum(axis=1)
+        return State(ridge, state.gram, state.moment, inverse, spread)
+
+    def theta_hat(self, state: State) -> Float[Array, " d"]:
+        return state.ridge.theta
+
+    def radii(self, state: State, client: Client) -> tuple[Hyperparameter, Hyperparameter]:
+        """alpha and alpha_t of the formulas."""
+        sigma = client.noise if self.sigma is None else self.sigma
+        d = len(state.moment)
+        alpha, alpha_t = self.alpha, self.alpha_t
+        if isinstance(alpha, str):
+            growth = 1 + self.lam * state.ridge.counts.sum() / ((1 - self.lam) * d)
+            alpha = sigma * jnp.sqrt(d * jnp.log(growth / self.delta))
+        if isinstance(alpha_t, str):
+            questions = jnp.trace(state.gram)  # key terms are unit vectors
+            inside = d * jnp.log(6.0) + jnp.log(2 * (questions + 1) / self.delta)
+            alpha_t = sigma * jnp.sqrt(2 * inside) + 2 * jnp.sqrt(self.lam_t)
+        return alpha, alpha_t

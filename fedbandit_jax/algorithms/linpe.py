@@ -1,0 +1,133 @@
+"""Phase elimination without conversations: FedLinPE pools naively, LinPE leaves each client alone."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int, Key
+
+from fedbandit_jax import _checks
+from fedbandit_jax.algorithms.base import Hyperparameter, Trace
+from fedbandit_jax.algorithms.fedconpe import (
+    Estimate,
+    State,
+    eliminate,
+    explore,
+    first_state,
+    least_squares,
+    play,
+    scalars,
+)
+from fedbandit_jax.algorithms.phases import (
+    Clock,
+    Phase,
+    PhaseElimination,
+    diagnose,
+    draw,
+    end_together,
+    pull_counts,
+    pulls_after,
+    run_phases,
+)
+from fedbandit_jax.problem import Problem
+
+
+@dataclass(frozen=True, kw_only=True)
+class FedLinPE(PhaseElimination):
+    """FedConPE without key terms: the server pools what the clients saw, and the threshold is 2 sqrt(N/M) eps.
+
+    Clients with different arms do not learn in each other's directions, so the good event may well fail: the paper
+    says that this cannot beat M separate learners.
+    """
+
+    N: Hyperparameter = 1.0
+
+    def check(self, **setting: Any) -> None:
+        _checks.real("N", self.N, 0, float("inf"), "()")
+        super().check(**setting)
+
+    def run(self, key: Key[Array, ""], problem: Problem, checkpoints: Float[Array, " P"]) -> Trace:
+        return run_pooled(self, key, jnp.arange(len(problem.arms)), problem, checkpoints, self.N)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LinPE(PhaseElimination):
+    """Each client alone: phase elimination with its own design, threshold 2 eps, no server.
+
+    (Lattimore and Szepesvari 2020, chapter 22.) The clients' phases are not synchronised.
+    """
+
+    def run(self, key: Key[Array, ""], problem: Problem, checkpoints: Float[Array, " P"]) -> Trace:
+        def alone(arms: Float[Array, "K d"], mask: Bool[Array, " K"], i: Int[Array, ""]) -> Trace:
+            own = problem._replace(arms=arms[None], arm_mask=mask[None])
+            return run_pooled(self, key, i[None], own, checkpoints, 1.0)
+
+        traces = jax.vmap(alone)(problem.arms, problem.arm_mask, jnp.arange(len(problem.arms)))
+        real = problem.client_mask[:, None]
+        return Trace(
+            regret=jnp.where(real, traces.regret, 0).sum(axis=0),
+            conversations=jnp.zeros_like(checkpoints),
+            communication=jnp.zeros_like(checkpoints),
+            theta_error=jnp.where(real, traces.theta_error, 0).sum(axis=0) / problem.num_clients,
+            phases={},
+        )
+
+
+def run_pooled(
+    algorithm: PhaseElimination,
+    key: Key[Array, ""],
+    clients: Int[Array, " M"],
+    problem: Problem,
+    checkpoints: Float[Array, " P"],
+    N: Hyperparameter,
+) -> Trace:
+    """Phase elimination of clients who share one least-squares estimate; `clients` are their numbers."""
+    _, K, d = problem.arms.shape
+    no_questions = jnp.zeros((0, d), problem.theta.dtype), jnp.zeros(0, problem.theta.dtype)
+
+    def play_phase(clock: Clock, state: State) -> tuple[State, Phase]:
+        total = algorithm.pulls_in_all(problem, clock)
+        radius = jnp.sqrt(N / problem.num_clients) * clock.eps
+        random = jax.vmap(lambda i: draw(key, i, clock.phase, K, 0, total.dtype))(clients)
+        weights, _ = jax.vmap(
+            lambda arms, active: explore(arms, active, algorithm.design_tol, algorithm.design_method)
+        )(problem.arms, state.active)
+        counts = jax.vmap(lambda pi, u: pull_counts(pi, total, algorithm.rounding, u))(weights, random.rounding[:, 0])
+        length, complete = end_together(counts, clock)
+        pulls = jax.vmap(pulls_after, in_axes=(None, 0))(length, counts)
+        statistics = jax.vmap(lambda arms, n, z: play(arms, n, *no_questions, z, problem.theta, problem.noise))(
+            problem.arms, pulls, random
+        )
+        gram = state.gram + statistics.gram.sum(axis=0)
+        moment = state.moment + statistics.moment.sum(axis=0)
+        estimate = Estimate(least_squares(gram, moment))
+        active = jax.vmap(eliminate, in_axes=(0, 0, None, None))(
+            problem.arms, state.active, estimate.theta_hat, algorithm.elimination_scale * 2 * radius
+        )
+        info = {
+            "eps": clock.eps,
+            "complete": complete,
+            **diagnose(problem, state.active, active, estimate.theta_hat, radius),
+        }
+        one_client = jax.tree.map(lambda x: x[0], statistics)
+        phase = Phase(
+            counts=counts,
+            length=length,
+            asked=jnp.zeros_like(counts[:, 0]),
+            client_mask=problem.client_mask,
+            opening_scalars=jnp.zeros_like(length),
+            closing_scalars=problem.num_clients * (scalars(one_client) + scalars(estimate)),
+            theta_error=info["theta_error"],
+            info=info,
+        )
+        return State(active, gram, moment, estimate.theta_hat), phase
+
+    return run_phases(
+        play_phase,
+        first_state(problem),
+        gaps=problem.gaps,
+        horizon=problem.horizon,
+        checkpoints=checkpoints,
+        theta_error=jnp.linalg.norm(problem.theta),
+    )

@@ -1,0 +1,250 @@
+"""The round clock: one learner per client, a pull every round, questions when the schedule allows them.
+
+Rounds are played in stretches that end at a checkpoint, before a round with questions, or after BLOCK rounds,
+whichever is first. The clock is the same for all runs of a batch, so questions cost only where they are asked, and
+noise is drawn a block at a time. Nothing of size T is kept.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jaxtyping import Array, Bool, Float, Int, Key
+
+from fedbandit_jax import _checks
+from fedbandit_jax.algorithms.base import Algorithm, Trace
+from fedbandit_jax.problem import Problem
+
+BLOCK = 64
+REFRESH = 16  # blocks between exact recomputations: 1024 rounds
+
+
+class Client(NamedTuple):
+    """What one learner may see and play, and what the world answers."""
+
+    arms: Float[Array, "K d"]
+    mask: Bool[Array, " K"]
+    key_terms: Float[Array, "J d"]
+    theta: Float[Array, " d"]  # the truth: for rewards and answers only
+    noise: Float[Array, ""]
+    context: Any = ()  # what the learner worked out from the key terms, see RoundAlgorithm.context
+
+    def answer(self, x: Float[Array, " d"], z: Float[Array, ""]) -> Float[Array, ""]:
+        """What the user says of an arm or key term, given a standard normal."""
+        return x @ self.theta + self.noise * z
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """b(t), the questions allowed by round t, as the rounds at which it grows and by how much."""
+
+    name: str
+    rounds: tuple[int, ...]
+    growth: tuple[int, ...]
+    every: int = 0  # instead of rounds: one more question every so many
+
+    @classmethod
+    def of(cls, given: Any, horizon: int) -> "Schedule":
+        """ "log": 5 floor(log t). "linear": floor(t / 50). Or any function of t, tabulated up to the horizon."""
+        if isinstance(given, cls):
+            return given
+        if given == "log":
+            rounds = tuple(math.ceil(math.exp(k)) for k in range(1, 22))  # e^21 > 10^9
+            return cls("log", rounds, (5,) * len(rounds))
+        if given == "linear":
+            return cls("linear", (), (), every=50)
+        if not callable(given):
+            _checks.fail("schedule", given, "it must be 'log', 'linear' or a function b(t)")
+        table = np.array([_checks.whole("schedule(t)", given(t), 0) for t in range(1, horizon + 1)])
+        growth = np.diff(table, prepend=0)
+        if (growth < 0).any():
+            _checks.fail("schedule", given, f"b(t) must not fall, but does at t={np.argmax(growth < 0) + 1}")
+        grows = np.flatnonzero(growth)
+        return cls(getattr(given, "__name__", "custom"), tuple((grows + 1).tolist()), tuple(growth[grows].tolist()))
+
+    def __call__(self, t: int) -> int:
+        """b(t)."""
+        if self.every:
+            return t // self.every
+        return sum(growth for start, growth in zip(self.rounds, self.growth, strict=True) if start <= t)
+
+    def __str__(self) -> str:
+        return self.name
+
+    def due(self, t: Int[Array, ""]) -> Int[Array, ""]:
+        """b(t) - b(t-1)."""
+        if self.every:
+            return (t % self.every == 0).astype(jnp.int32)
+        if not self.rounds:
+            return jnp.int32(0)
+        rounds, growth = (jnp.asarray(x, jnp.int32) for x in (self.rounds, self.growth))
+        index = jnp.minimum(jnp.searchsorted(rounds, t), len(self.rounds) - 1)
+        return jnp.where(rounds[index] == t, growth[index], 0)
+
+    def quiet_until(self, t: Int[Array, ""]) -> Int[Array, ""]:
+        """The last round after t before one that asks, or a large number."""
+        if self.every:
+            return (t // self.every + 1) * self.every - 1
+        if not self.rounds:
+            return jnp.int32(2**31 - 1)
+        rounds = jnp.asarray((*self.rounds, 2**31 - 1), jnp.int32)
+        return rounds[jnp.searchsorted(rounds, t, side="right")] - 1
+
+
+NEVER = Schedule("never", (), ())
+
+
+class RoundAlgorithm(Algorithm, abstract=True):
+    """Base class of learners that play round by round, each client for itself.
+
+    A subclass says how its state starts, which arm to pull, what to learn from a reward and, if it asks questions,
+    how; the clock, the batching and the curves come from here.
+    """
+
+    lanes: ClassVar[int] = 16
+
+    def question_schedule(self) -> Schedule:
+        """When to ask; a field named `schedule` says it, without one never."""
+        return Schedule.of(getattr(self, "schedule", NEVER), 0)
+
+    def prepare(self, horizon: int) -> Algorithm:
+        """A schedule given as a function becomes a table."""
+        if not hasattr(self, "schedule"):
+            return self
+        return self.replace(schedule=Schedule.of(self.schedule, horizon))
+
+    def context(self, key_terms: Float[Array, "J d"]) -> Any:
+        """What to work out once from the key terms, which all clients and runs share."""
+        return ()
+
+    def start(self, client: Client) -> Any:
+        """The state before the first round."""
+        raise NotImplementedError
+
+    def choose(self, state: Any, client: Client, key: Key[Array, ""]) -> Int[Array, ""]:
+        """The arm to pull; the key is new in every round."""
+        raise NotImplementedError
+
+    def learn(self, state: Any, client: Client, arm: Int[Array, ""], reward: Float[Array, ""]) -> Any:
+        """The state after a pull."""
+        raise NotImplementedError
+
+    def ask(self, state: Any, client: Client, first: Int[Array, ""], count: Int[Array, ""], key: Key[Array, ""]) -> Any:
+        """The state after `count` questions, the first of which is number `first` of the run, from 0."""
+        return state
+
+    def refresh(self, state: Any, client: Client) -> Any:
+        """The state recomputed without rounding drift, every 1024 rounds."""
+        return state
+
+    def theta_hat(self, state: Any) -> Float[Array, " d"]:
+        """The estimate of theta."""
+        raise NotImplementedError
+
+    def run(self, key: Key[Array, ""], problem: Problem, checkpoints: Float[Array, " P"]) -> Trace:
+        context = self.context(problem.key_terms)
+        curves = jax.vmap(
+            lambda arms, mask, gaps, i: play_rounds(
+                self,
+                jax.random.fold_in(key, i),
+                Client(arms, mask, problem.key_terms, problem.theta, problem.noise, context),
+                gaps,
+                checkpoints,
+            )
+        )(problem.arms, problem.arm_mask, problem.gaps, jnp.arange(len(problem.arms)))
+        real = problem.client_mask
+        return Trace(
+            regret=jnp.where(real[:, None], curves.regret, 0).sum(axis=0),
+            conversations=curves.asked[0],
+            communication=jnp.zeros_like(checkpoints),
+            theta_error=jnp.where(real[:, None], curves.theta_error, 0).sum(axis=0) / problem.num_clients,
+            phases={},
+        )
+
+
+class Curves(NamedTuple):
+    regret: Float[Array, " P"]
+    asked: Float[Array, " P"]
+    theta_error: Float[Array, " P"]
+
+
+def keys_of(key: Key[Array, "*n"]) -> tuple[Key[Array, "*n"], Key[Array, ""], Key[Array, ""]]:
+    """Keys for the noise of rewards, one a client, for the questions and for the learner's own choices."""
+    if key.ndim == 0:
+        return jax.random.fold_in(key, 0), jax.random.fold_in(key, 1), jax.random.fold_in(key, 2)
+    return jax.vmap(lambda k: jax.random.fold_in(k, 0))(key), *keys_of(key[0])[1:]
+
+
+def block_noise(key: Key[Array, ""], block: Int[Array, ""] | int, dtype: Any) -> Float[Array, " BLOCK"]:
+    """Standard normals of the rounds 64 block + 1, ...; in float32, so that both precisions play the same run."""
+    return jax.random.normal(jax.random.fold_in(key, block), (BLOCK,), jnp.float32).astype(dtype)
+
+
+def question_noise(key: Key[Array, ""], question: Int[Array, ""] | int, dtype: Any) -> Float[Array, ""]:
+    """Standard normal of a question's answer."""
+    return jax.random.normal(jax.random.fold_in(key, question), (), jnp.float32).astype(dtype)
+
+
+class Clock(NamedTuple):
+    """The same in all runs of a batch."""
+
+    t: Int[Array, ""]  # rounds played
+    asked: Int[Array, ""]
+
+
+def play_rounds(
+    learner: RoundAlgorithm,
+    key: Key[Array, "*n"],
+    client: Client,
+    gaps: Float[Array, " K"],
+    checkpoints: Float[Array, " P"],
+) -> Curves:
+    """Play one client to the last checkpoint; with an axis of n keys, n pulls a round."""
+    schedule = learner.question_schedule()
+    dtype = checkpoints.dtype
+    stops = checkpoints.astype(jnp.int32)
+    means = client.arms @ client.theta
+    reward_key, question_key, choice_key = keys_of(key)
+    draw_block = block_noise if key.ndim == 0 else jax.vmap(block_noise, in_axes=(0, None, None), out_axes=1)
+
+    def stretch(carry: tuple) -> tuple:
+        clock, state, regret, curves = carry
+        due = schedule.due(clock.t + 1)
+        state = lax.cond(
+            due > 0,
+            lambda state: learner.ask(state, client, clock.asked, due, question_key),
+            lambda state: state,
+            state,
+        )
+        block = clock.t // BLOCK
+        row = jnp.searchsorted(stops, clock.t, side="right")
+        end = jnp.minimum(
+            jnp.minimum(stops[row], (block + 1) * BLOCK), jnp.maximum(schedule.quiet_until(clock.t + 1), clock.t + 1)
+        )
+        noise = client.noise * draw_block(reward_key, block, dtype)
+
+        def one_round(t: Int[Array, ""], carry: tuple) -> tuple:
+            state, regret = carry
+            arm = learner.choose(state, client, jax.random.fold_in(choice_key, t))
+            state = learner.learn(state, client, arm, means[arm] + noise[t % BLOCK])
+            return state, regret + gaps[arm].sum()
+
+        state, regret = lax.fori_loop(clock.t, end, one_round, (state, regret))
+        state = lax.cond(
+            (end % (BLOCK * REFRESH) == 0), lambda state: learner.refresh(state, client), lambda state: state, state
+        )
+        asked = clock.asked + due
+        error = jnp.linalg.norm(learner.theta_hat(state) - client.theta)
+        # Every stretch writes into the row of the next checkpoint; the one that ends there is the last to do so.
+        values = Curves(regret, asked.astype(dtype), error)
+        curves = jax.tree.map(lambda curve, value: curve.at[row].set(value), curves, values)
+        return Clock(end, asked), state, regret, curves
+
+    zeros = jnp.zeros_like(checkpoints)
+    init = (Clock(jnp.int32(0), jnp.int32(0)), learner.start(client), jnp.zeros((), dtype), Curves(zeros, zeros, zeros))
+    *_, curves = lax.while_loop(lambda carry: carry[0].t < stops[-1], stretch, init)
+    return curves

@@ -1,0 +1,51 @@
+"""Pooled LinUCB: what communication without limit buys."""
+
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, Float, Int, Key
+
+from fedbandit_jax import regression
+from fedbandit_jax._argmax import argmax
+from fedbandit_jax.algorithms.base import Trace
+from fedbandit_jax.algorithms.linucb import LinUCB
+from fedbandit_jax.algorithms.rounds import Client, play_rounds
+from fedbandit_jax.problem import Problem
+from fedbandit_jax.regression import Ridge
+
+
+@dataclass(frozen=True, kw_only=True)
+class SharedLinUCB(LinUCB):
+    """LinUCB on the observations of all clients, shared after every round.
+
+    In a round all clients choose with the same V, then all their rewards enter it. A round costs M (d + 1) scalars up
+    and d^2 + d down. To the clock the federation is one client with M K arms that pulls M of them at once.
+    """
+
+    def choose(self, state: Ridge, client: Client, key: Key[Array, ""]) -> Int[Array, " M"]:
+        first = client.context
+        scores = self.ucb(state, client).reshape(len(first), -1)
+        return first + jax.vmap(argmax)(scores)
+
+    def learn(self, state: Ridge, client: Client, arm: Int[Array, " M"], reward: Float[Array, " M"]) -> Ridge:
+        def add(i: Int[Array, ""], state: Ridge) -> Ridge:
+            return regression.pull(state, client.arms, arm[i], reward[i])[0]
+
+        return lax.fori_loop(0, len(arm), add, state)
+
+    def run(self, key: Key[Array, ""], problem: Problem, checkpoints: Float[Array, " P"]) -> Trace:
+        M, K, d = problem.arms.shape
+        together = Client(
+            problem.arms.reshape(M * K, d),
+            problem.arm_mask.reshape(M * K),
+            problem.key_terms,
+            problem.theta,
+            problem.noise,
+            context=K * jnp.arange(M, dtype=jnp.int32),  # the first arm of each client
+        )
+        keys = jax.vmap(lambda i: jax.random.fold_in(key, i))(jnp.arange(M))
+        curves = play_rounds(self, keys, together, problem.gaps.reshape(M * K), checkpoints)
+        sent = problem.num_clients * (d + 1) + d * d + d
+        return Trace(curves.regret, curves.asked, sent * checkpoints, curves.theta_error, {})

@@ -1,0 +1,103 @@
+"""Ridge regression on a fixed arm set, kept up by rank-one updates.
+
+    V = prior I + weight sum x x' + extra,   theta = V^-1 (weight sum x r + extra moment)
+
+The means x.theta and squared widths x' V^-1 x of all K arms follow every observation in O(K d + d^2). Rank-one
+updates drift; `exact` recomputes everything from the counts and reward sums of the arms, which do not.
+"""
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, Float, Int
+
+from fedbandit_jax.problem import Real
+
+
+class Ridge(NamedTuple):
+    inverse: Float[Array, "d d"]  # V^-1
+    theta: Float[Array, " d"]
+    means: Float[Array, " K"]  # x.theta of every arm
+    widths: Float[Array, " K"]  # x' V^-1 x of every arm, squared widths
+    counts: Float[Array, " K"]  # pulls
+    sums: Float[Array, " K"]  # rewards
+    extra_gram: Float[Array, "d d"]  # of observations that are not pulls
+    extra_moment: Float[Array, " d"]
+
+    def lengths(self) -> Float[Array, " K"]:
+        """sqrt(x' V^-1 x)."""
+        return jnp.sqrt(jnp.maximum(self.widths, 0))
+
+
+def start(arms: Float[Array, "K d"], prior: Real) -> Ridge:
+    """No observation: V = prior I. Unit arms have the same width, exactly, so that ties break by index."""
+    K, d = arms.shape
+    prior = jnp.asarray(prior, arms.dtype)
+    per_arm, per_dim = jnp.zeros(K, arms.dtype), jnp.zeros(d, arms.dtype)
+    real = (arms != 0).any(axis=1)
+    return Ridge(
+        inverse=jnp.eye(d, dtype=arms.dtype) / prior,
+        theta=per_dim,
+        means=per_arm,
+        widths=jnp.where(real, 1 / prior, 0),
+        counts=per_arm,
+        sums=per_arm,
+        extra_gram=jnp.zeros((d, d), arms.dtype),
+        extra_moment=per_dim,
+    )
+
+
+class Step(NamedTuple):
+    """A rank-one update V + weight x x': V^-1 - gain u u' with u = V^-1 x."""
+
+    u: Float[Array, " d"]
+    gain: Float[Array, ""]  # weight / (1 + weight x' V^-1 x)
+    projections: Float[Array, " K"]  # arms.u
+
+
+def pull(
+    ridge: Ridge, arms: Float[Array, "K d"], arm: Int[Array, ""], reward: Float[Array, ""], weight: Real = 1.0
+) -> tuple[Ridge, Step]:
+    """Add the reward of a pull."""
+    u = ridge.inverse @ arms[arm]
+    step = Step(u, weight / (1 + weight * ridge.widths[arm]), arms @ u)
+    pulled = (jnp.arange(len(arms)) == arm).astype(reward.dtype)
+    moved = _move(ridge, step, reward - ridge.means[arm])
+    return moved._replace(counts=ridge.counts + pulled, sums=ridge.sums + pulled * reward), step
+
+
+def observe(
+    ridge: Ridge, arms: Float[Array, "K d"], x: Float[Array, " d"], answer: Float[Array, ""]
+) -> tuple[Ridge, Step]:
+    """Add an observation of any vector, such as a key term."""
+    u = ridge.inverse @ x
+    step = Step(u, 1 / (1 + x @ u), arms @ u)
+    moved = _move(ridge, step, answer - x @ ridge.theta)
+    return moved._replace(
+        extra_gram=ridge.extra_gram + jnp.outer(x, x), extra_moment=ridge.extra_moment + answer * x
+    ), step
+
+
+def _move(ridge: Ridge, step: Step, surprise: Float[Array, ""]) -> Ridge:
+    return ridge._replace(
+        inverse=ridge.inverse - step.gain * jnp.outer(step.u, step.u),
+        theta=ridge.theta + step.gain * surprise * step.u,
+        means=ridge.means + step.gain * surprise * step.projections,
+        widths=ridge.widths - step.gain * step.projections**2,
+    )
+
+
+def exact(ridge: Ridge, arms: Float[Array, "K d"], prior: Real, weight: Real = 1.0) -> Ridge:
+    """Recompute V^-1, theta, means and widths from the counts and sums."""
+    eye = jnp.eye(arms.shape[1], dtype=arms.dtype)
+    V = prior * eye + ridge.extra_gram + weight * (arms.T @ (ridge.counts[:, None] * arms))
+    half = lax.linalg.triangular_solve(jnp.linalg.cholesky(V, symmetrize_input=False), eye, left_side=True, lower=True)
+    inverse = half.T @ half
+    theta = inverse @ (weight * (ridge.sums @ arms) + ridge.extra_moment)
+    return ridge._replace(inverse=inverse, theta=theta, means=arms @ theta, widths=((arms @ half.T) ** 2).sum(axis=1))
+
+
+def confidence_radius(dim: int, observations: Real, prior: Real, delta: Real, sigma: Real) -> Float[Array, ""]:
+    """sigma sqrt(2 log(1/delta) + d log(1 + n / (lam d))) + sqrt(lam)."""
+    return sigma * jnp.sqrt(2 * jnp.log(1 / delta) + dim * jnp.log1p(observations / (prior * dim))) + jnp.sqrt(prior)
