@@ -148,6 +148,15 @@ def test_says_what_is_dropped(tmp_path):
     assert few.origin["dropped"]["key terms without a chosen arm"] == len(worlds.GENRES) - len(carried)
 
 
+def test_drops_rows_that_the_features_do_not_reach(tmp_path):
+    """A user and a movie with nobody but each other: their singular vector is not among the first."""
+    rows = [row for row in worlds.ratings() if row[1] != 40] + [(99, 40, 5.0)]
+    catalog = load(worlds.pack(worlds.movielens(rows), tmp_path), num_users=31)
+    assert catalog.origin["dropped"]["rows without a direction"] == 2
+    assert "99" not in catalog.user_ids
+    assert worlds.title(40) not in catalog.arm_names
+
+
 @pytest.mark.filterwarnings("default:.*to take, fewer than num_")
 def test_says_when_there_is_less_than_asked_for(tmp_path):
     path = worlds.pack(worlds.movielens(), tmp_path)
@@ -163,6 +172,8 @@ def test_load_takes_synthetic_prepared_and_raw(tmp_path):
     drawn = fb.datasets.load("synthetic", seed=3, dim=4, num_arms=20, num_key_terms=8, num_users=5)
     same = fb.datasets.synthetic(3, dim=4, num_arms=20, num_key_terms=8, num_users=5)
     assert drawn.fingerprint == same.fingerprint
+    with pytest.raises(ValueError, match=r"^features='svd' is not allowed: the synthetic catalog is drawn"):
+        fb.datasets.load("synthetic", features="svd")
     prepared = drawn.save(tmp_path / "drawn.npz")
     assert fb.datasets.load(prepared).fingerprint == drawn.fingerprint
     with pytest.raises(ValueError, match=r"^dim=3 is not allowed: .*drawn\.npz is prepared already"):

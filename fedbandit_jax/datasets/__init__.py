@@ -34,6 +34,8 @@ def load(path: str | Path, *, kind: str | None = None, seed: int = 0, **options:
     if kind is not None:
         _checks.choice("kind", kind, READERS)
     if str(path) == "synthetic":
+        if "features" in options:
+            _checks.fail("features", options["features"], "the synthetic catalog is drawn, not made of feedback")
         return synthetic(seed, **options)
     if Path(path).suffix == ".npz":
         if options:
