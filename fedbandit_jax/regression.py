@@ -3,7 +3,11 @@
     V = prior I + weight sum x x' + extra,   theta = V^-1 (weight sum x r + extra moment)
 
 The means x.theta and squared widths x' V^-1 x of all K arms follow every observation in O(K d + d^2). Rank-one
-updates drift; `exact` recomputes everything from the counts and reward sums of the arms, which do not.
+updates drift in float32; `exact` recomputes everything from counts and residuals of the arms, which hardly do.
+
+Two things keep `exact` accurate after 10^5 pulls, when V has eigenvalues from 1 to 10^5. It factors the square root
+of V by QR, since to form V would square the condition number. And rewards are summed as residuals from a reference
+theta, that of the last recomputation: small numbers, whose rounding does not reach the weak directions.
 """
 
 from typing import NamedTuple
@@ -21,7 +25,9 @@ class Ridge(NamedTuple):
     means: Float[Array, " K"]  # x.theta of every arm
     widths: Float[Array, " K"]  # x' V^-1 x of every arm, squared widths
     counts: Float[Array, " K"]  # pulls
-    sums: Float[Array, " K"]  # rewards
+    residuals: Float[Array, " K"]  # sums of reward - x.reference
+    reference: Float[Array, " d"]
+    reference_means: Float[Array, " K"]  # x.reference
     extra_gram: Float[Array, "d d"]  # of observations that are not pulls
     extra_moment: Float[Array, " d"]
 
@@ -42,7 +48,9 @@ def start(arms: Float[Array, "K d"], prior: Real) -> Ridge:
         means=per_arm,
         widths=jnp.where(real, 1 / prior, 0),
         counts=per_arm,
-        sums=per_arm,
+        residuals=per_arm,
+        reference=per_dim,
+        reference_means=per_arm,
         extra_gram=jnp.zeros((d, d), arms.dtype),
         extra_moment=per_dim,
     )
@@ -64,7 +72,8 @@ def pull(
     step = Step(u, weight / (1 + weight * ridge.widths[arm]), arms @ u)
     pulled = (jnp.arange(len(arms)) == arm).astype(reward.dtype)
     moved = _move(ridge, step, reward - ridge.means[arm])
-    return moved._replace(counts=ridge.counts + pulled, sums=ridge.sums + pulled * reward), step
+    residual = reward - ridge.reference_means[arm]
+    return moved._replace(counts=ridge.counts + pulled, residuals=ridge.residuals + pulled * residual), step
 
 
 def observe(
@@ -89,13 +98,28 @@ def _move(ridge: Ridge, step: Step, surprise: Float[Array, ""]) -> Ridge:
 
 
 def exact(ridge: Ridge, arms: Float[Array, "K d"], prior: Real, weight: Real = 1.0) -> Ridge:
-    """Recompute V^-1, theta, means and widths from the counts and sums."""
+    """Recompute V^-1, theta, means and widths from the counts and residuals.
+
+    V = B'B with the rows sqrt(weight n_x) x and a Cholesky factor of prior I + extra; R from the QR of B gives V = R'R.
+    """
     eye = jnp.eye(arms.shape[1], dtype=arms.dtype)
-    V = prior * eye + ridge.extra_gram + weight * (arms.T @ (ridge.counts[:, None] * arms))
-    half = lax.linalg.triangular_solve(jnp.linalg.cholesky(V, symmetrize_input=False), eye, left_side=True, lower=True)
-    inverse = half.T @ half
-    theta = inverse @ (weight * (ridge.sums @ arms) + ridge.extra_moment)
-    return ridge._replace(inverse=inverse, theta=theta, means=arms @ theta, widths=((arms @ half.T) ** 2).sum(axis=1))
+    rest = prior * eye + ridge.extra_gram
+    rows = jnp.sqrt(weight * ridge.counts)[:, None] * arms
+    B = jnp.concatenate([rows, jnp.linalg.cholesky(rest, symmetrize_input=False).T])
+    half = lax.linalg.triangular_solve(jnp.linalg.qr(B, mode="r"), eye, left_side=False, lower=False)  # R^-1
+    gradient = weight * (ridge.residuals @ arms) + ridge.extra_moment - rest @ ridge.reference
+    change = half @ (gradient @ half)
+    theta, moved = ridge.reference + change, arms @ change
+    means = ridge.reference_means + moved
+    return ridge._replace(
+        inverse=half @ half.T,
+        theta=theta,
+        means=means,
+        widths=((arms @ half) ** 2).sum(axis=1),
+        residuals=ridge.residuals - ridge.counts * moved,
+        reference=theta,
+        reference_means=means,
+    )
 
 
 def confidence_radius(dim: int, observations: Real, prior: Real, delta: Real, sigma: Real) -> Float[Array, ""]:

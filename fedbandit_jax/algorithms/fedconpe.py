@@ -170,8 +170,8 @@ class FedConPE(PhaseElimination):
         active: Bool[Array, "M K"],
     ) -> Plan:
         """What every client will do in a phase: its design, its counts, the key terms that the server sends it."""
-        M, K, d = problem.arms.shape
-        random = jax.vmap(lambda i: draw(key, i, clock.phase, K, d, problem.theta.dtype))(jnp.arange(M))
+        _, K, d = problem.arms.shape
+        random = jax.vmap(lambda i: draw(key, i, clock.phase, K, d, problem.theta.dtype))(problem.client_ids)
         weights, V = jax.vmap(lambda arms, active: explore(arms, active, self.design_tol, self.design_method))(
             problem.arms, active
         )
