@@ -1,6 +1,7 @@
 """Grids of settings: every cell, every user, every seed, from as few compiled programs as possible."""
 
 import time
+import warnings
 from collections.abc import Iterable, Sequence
 
 import jax
@@ -16,6 +17,7 @@ from fedbandit_jax.grid import Cell, make_cells, rounds_to_keep
 from fedbandit_jax.results import Results, describe_environment
 
 FLOAT32_HORIZON = 2**20  # beyond it, round counts and estimates need float64
+warned_of: set[str] = set()  # fingerprints of catalogs
 
 
 def sweep(
@@ -54,6 +56,7 @@ def sweep(
         if dtype == "float32" and T > FLOAT32_HORIZON:
             _checks.fail("dtype", dtype, f"horizon={T} needs float64, as float32 counts rounds to 2^20 only")
 
+    warn_of_narrow_key_terms(catalog, cells)
     devices = _runtime.devices()
     groups: dict[tuple, list[Cell]] = {}
     for cell in cells:
@@ -81,6 +84,7 @@ def sweep(
     elapsed = time.perf_counter() - began
     settings = {
         "dataset": catalog.name,
+        "fingerprint": catalog.fingerprint,
         "seed": seed,
         "dtype": dtype,
         "programs": engine.traces - traces_before,
@@ -89,3 +93,16 @@ def sweep(
         **describe_environment(devices),
     }
     return Results.from_traces(catalog.name, tables, settings)
+
+
+def warn_of_narrow_key_terms(catalog: Catalog, cells: Sequence[Cell]) -> None:
+    """Say once of a catalog that questions about its key terms cannot reach every direction."""
+    asking = {cell.algorithm.name: None for cell in cells if cell.algorithm.asks_key_terms}
+    rank, dim = catalog.key_term_rank, catalog.dim
+    if asking and rank < dim and catalog.fingerprint not in warned_of:
+        warned_of.add(catalog.fingerprint)
+        warnings.warn(
+            f"the {len(catalog.key_terms)} key terms of {catalog.name} span {rank} of its {dim} dimensions: questions "
+            f"of {', '.join(asking)} tell nothing about the other {dim - rank}, where no C > 0 holds",
+            stacklevel=3,
+        )

@@ -31,6 +31,7 @@ class Algorithm:
     """
 
     name: ClassVar[str]
+    asks_key_terms: ClassVar[bool] = False
     independent_clients: ClassVar[bool] = False  # clients never meet: each may be played apart from the others
     static: ClassVar[tuple[str, ...]] = ()  # hyperparameters that are numbers but fixed at compile time
 

@@ -10,7 +10,7 @@ A phase, eps = 2^-l, LOG = log(2 K M log(T) / delta), s = 3 / (4 (1 - eps^2) d N
 """
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -115,6 +115,8 @@ class FedConPE(PhaseElimination):
     fit into the phase at one a round), each a mean over clients; wanted_information, which is s; lambda_min of V(pi)
     and lambda_min_after with the questions added, the least over clients; lemma_holds: lambda_min_after >= s.
     """
+
+    asks_key_terms: ClassVar[bool] = True
 
     N: Hyperparameter = 1.0
     C: Hyperparameter = 1.0
