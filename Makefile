@@ -19,6 +19,7 @@ lint: $(READY)
 
 bench: $(READY)
 	$(BIN)/python -m benchmarks.fedconpe $(ARGS)
+	$(BIN)/python -m benchmarks.throughput $(ARGS)
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info

@@ -1,8 +1,8 @@
 """The round clock: one learner per client, a pull every round, questions when the schedule allows them.
 
-Rounds are played in stretches that end at a checkpoint, before a round with questions, or after BLOCK rounds,
-whichever is first. The clock is the same for all runs of a batch, so questions cost only where they are asked, and
-noise is drawn a block at a time. Nothing of size T is kept.
+Rounds are played in stretches that end at a checkpoint, before a round with questions, or with a block of noise,
+whichever is first. The clock is the same for all runs of a batch, so questions cost only where they are asked.
+Nothing of size T is kept.
 """
 
 import math
@@ -86,7 +86,7 @@ class Schedule:
         return jnp.where(rounds[index] == t, growth[index], 0)
 
     def quiet_until(self, t: Int[Array, ""]) -> Int[Array, ""]:
-        """The last round after t before one that asks, or a large number."""
+        """The last round, t at least, before one after t that asks; a large number if none does."""
         if self.every:
             return (t // self.every + 1) * self.every - 1
         if not self.rounds:
@@ -200,11 +200,14 @@ def question_noise(key: Key[Array, ""], question: Int[Array, ""] | int, dtype: A
     return jax.random.normal(jax.random.fold_in(key, question), (), jnp.float32).astype(dtype)
 
 
-class Clock(NamedTuple):
-    """The same in all runs of a batch."""
+class Game(NamedTuple):
+    """Where a client's run stands; the clock, t and asked, is the same in all runs of a batch."""
 
     t: Int[Array, ""]  # rounds played
     asked: Int[Array, ""]
+    state: Any
+    regret: Float[Array, ""]
+    curves: Curves
 
 
 def play_rounds(
@@ -214,7 +217,11 @@ def play_rounds(
     gaps: Float[Array, " K"],
     checkpoints: Float[Array, " P"],
 ) -> Curves:
-    """Play one client to the last checkpoint; with an axis of n keys, n pulls a round."""
+    """Play one client to the last checkpoint; with an axis of n keys, n pulls a round.
+
+    Three loops: between questions and recomputations, which copy the state; between checkpoints and blocks of noise;
+    and rounds.
+    """
     schedule = learner.question_schedule()
     dtype = checkpoints.dtype
     stops = checkpoints.astype(jnp.int32)
@@ -222,20 +229,11 @@ def play_rounds(
     reward_key, question_key, choice_key = keys_of(key)
     draw_block = block_noise if key.ndim == 0 else jax.vmap(block_noise, in_axes=(0, None, None), out_axes=1)
 
-    def stretch(carry: tuple) -> tuple:
-        clock, state, regret, curves = carry
-        due = schedule.due(clock.t + 1)
-        state = lax.cond(
-            due > 0,
-            lambda state: learner.ask(state, client, clock.asked, due, question_key),
-            lambda state: state,
-            state,
-        )
-        block = clock.t // BLOCK
-        row = jnp.searchsorted(stops, clock.t, side="right")
-        end = jnp.minimum(
-            jnp.minimum(stops[row], (block + 1) * BLOCK), jnp.maximum(schedule.quiet_until(clock.t + 1), clock.t + 1)
-        )
+    def play_stretch(until: Int[Array, ""], game: Game) -> Game:
+        """To the next checkpoint, the end of the block of noise, or `until`."""
+        block = game.t // BLOCK
+        row = jnp.searchsorted(stops, game.t, side="right")
+        end = jnp.minimum(jnp.minimum(stops[row], (block + 1) * BLOCK), until)
         noise = client.noise * draw_block(reward_key, block, dtype)
 
         def one_round(t: Int[Array, ""], carry: tuple) -> tuple:
@@ -244,18 +242,34 @@ def play_rounds(
             state = learner.learn(state, client, arm, means[arm] + noise[t % BLOCK])
             return state, regret + gaps[arm].sum()
 
-        state, regret = lax.fori_loop(clock.t, end, one_round, (state, regret))
-        state = lax.cond(
-            (end % (BLOCK * REFRESH) == 0), lambda state: learner.refresh(state, client), lambda state: state, state
-        )
-        asked = clock.asked + due
+        state, regret = lax.fori_loop(game.t, end, one_round, (game.state, game.regret))
         error = jnp.linalg.norm(learner.theta_hat(state) - client.theta)
         # Every stretch writes into the row of the next checkpoint; the one that ends there is the last to do so.
-        values = Curves(regret, asked.astype(dtype), error)
-        curves = jax.tree.map(lambda curve, value: curve.at[row].set(value), curves, values)
-        return Clock(end, asked), state, regret, curves
+        values = Curves(regret, game.asked.astype(dtype), error)
+        curves = jax.tree.map(lambda curve, value: curve.at[row].set(value), game.curves, values)
+        return Game(end, game.asked, state, regret, curves)
+
+    def play_between_events(game: Game) -> Game:
+        """Ask what is due, play until the next question or recomputation, recompute if that is due."""
+        due = schedule.due(game.t + 1)
+        state = lax.cond(
+            due > 0,
+            lambda state: learner.ask(state, client, game.asked, due, question_key),
+            lambda state: state,
+            game.state,
+        )
+        refresh = (game.t // (BLOCK * REFRESH) + 1) * BLOCK * REFRESH
+        until = jnp.minimum(jnp.minimum(refresh, stops[-1]), schedule.quiet_until(game.t + 1))
+        game = lax.while_loop(
+            lambda game: game.t < until,
+            lambda game: play_stretch(until, game),
+            game._replace(state=state, asked=game.asked + due),
+        )
+        state = lax.cond(
+            game.t == refresh, lambda state: learner.refresh(state, client), lambda state: state, game.state
+        )
+        return game._replace(state=state)
 
     zeros = jnp.zeros_like(checkpoints)
-    init = (Clock(jnp.int32(0), jnp.int32(0)), learner.start(client), jnp.zeros((), dtype), Curves(zeros, zeros, zeros))
-    *_, curves = lax.while_loop(lambda carry: carry[0].t < stops[-1], stretch, init)
-    return curves
+    game = Game(jnp.int32(0), jnp.int32(0), learner.start(client), jnp.zeros((), dtype), Curves(zeros, zeros, zeros))
+    return lax.while_loop(lambda game: game.t < stops[-1], play_between_events, game).curves
