@@ -4,7 +4,6 @@ import importlib
 import warnings
 
 import jax
-import jaxtyping
 import numpy as np
 import pytest
 
@@ -13,14 +12,6 @@ from fedbandit_jax.results import METRICS
 
 MODULE = importlib.import_module("fedbandit_jax.sweep")  # fb.sweep is the function
 SMALL = {"clients": 2, "arms": 7, "horizon": 600, "users": 2, "seeds": 1, "checkpoints": 16}
-
-
-@pytest.fixture
-def as_users_have_it():
-    """Without the run-time type checks of the test configuration, which come before the package's own."""
-    jaxtyping.config.update("jaxtyping_disable", True)
-    yield
-    jaxtyping.config.update("jaxtyping_disable", False)
 
 
 # ------------------------------------------------------------------------------------------------ bad input
@@ -106,7 +97,7 @@ def refused(call, catalog, message, algorithms=None, **changes):
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.usefixtures("as_users_have_it")
+@pytest.mark.usefixtures("without_type_checks")
 @pytest.mark.parametrize(("name", "value", "allowed"), BAD_ARGUMENTS)
 def test_bad_arguments(catalog, name, value, allowed):
     before = MODULE.traces
@@ -119,7 +110,7 @@ def test_bad_arguments(catalog, name, value, allowed):
     assert MODULE.traces == before, "something was compiled first"
 
 
-@pytest.mark.usefixtures("as_users_have_it")
+@pytest.mark.usefixtures("without_type_checks")
 @pytest.mark.parametrize(("name", "value", "culprit", "allowed"), BAD_ENTRIES)
 def test_bad_entries_of_lists(catalog, name, value, culprit, allowed):
     before = MODULE.traces
@@ -130,7 +121,7 @@ def test_bad_entries_of_lists(catalog, name, value, culprit, allowed):
     assert MODULE.traces == before
 
 
-@pytest.mark.usefixtures("as_users_have_it")
+@pytest.mark.usefixtures("without_type_checks")
 @pytest.mark.parametrize(("name", "value", "allowed"), BAD_HYPERPARAMETERS)
 def test_bad_hyperparameters(catalog, name, value, allowed):
     message = rf"^{name}={value!r} is not allowed: .*{allowed}"
@@ -154,7 +145,7 @@ def test_one_bad_value_in_a_grid_is_enough(catalog, name, values):
     refused(fb.sweep, catalog, rf"^{name}={values[1]!r} is not allowed", **{name: values})
 
 
-@pytest.mark.usefixtures("as_users_have_it")
+@pytest.mark.usefixtures("without_type_checks")
 @pytest.mark.parametrize("name", ["clients", "arms", "horizon", "noise"])
 def test_simulate_takes_one_setting(catalog, name):
     refused(fb.simulate, catalog, rf"^{name}=\[5\] is not allowed: simulate takes one number; use sweep", **{name: [5]})
