@@ -6,13 +6,12 @@ Printed: the largest error of means and widths of all arms at the end, relative 
     python -m benchmarks.drift
 """
 
-import fedbandit_jax as fb  # first: it protects the backend
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+import fedbandit_jax as fb  # first: it protects the backend
 from fedbandit_jax import regression
 from fedbandit_jax._argmax import argmax
 
@@ -52,8 +51,8 @@ def main(rounds=100_000, runs=8):
         thetas = jnp.asarray(catalog.users[:runs])
         keys = jax.random.split(jax.random.key(0), runs)
         for refresh in (512, 1024, 2048, 4096, rounds):
-            # One round short of a refresh: the worst moment.
-            play = jax.jit(jax.vmap(lambda a, t, k, r=refresh: drift(a, t, k, rounds - 1, r)))
+            last = rounds // refresh * refresh - 1  # one round short of a refresh: the worst moment
+            play = jax.jit(jax.vmap(lambda a, t, k, r=refresh, last=last: drift(a, t, k, last, r)))
             means, widths = play(arms, thetas, keys)
             name = "never" if refresh == rounds else refresh
             print(f"{name!s:>13} | {float(means.max()):.0e} | {float(widths.max()):.0e}")

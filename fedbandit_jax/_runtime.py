@@ -12,6 +12,7 @@ package stays on one device, and its programs never have two LAPACK calls in fli
 
 import os
 import warnings
+from pathlib import Path
 
 import jax
 import threadpoolctl
@@ -22,6 +23,13 @@ MIN_POOL = 16
 def cores() -> int:
     """Cores this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
+
+
+def l2_cache() -> int:
+    """Bytes of one core's L2 cache; 1 MiB where the system does not tell."""
+    found = Path("/sys/devices/system/cpu/cpu0/cache/index2/size")
+    size = found.read_text().strip() if found.is_file() else "1024K"
+    return int(size[:-1]) * 1024 if size.endswith("K") else 2**20
 
 
 def backend_started() -> bool:

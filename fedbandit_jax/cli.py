@@ -11,6 +11,7 @@ from rich.markup import escape
 from rich.table import Table
 
 import fedbandit_jax as fb
+from fedbandit_jax import cli_data
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -18,6 +19,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="Simulate federated conversational linear bandits: thousands of runs as compiled array programs.",
 )
+app.add_typer(cli_data.app, name="data")
 console = Console()
 
 
@@ -28,6 +30,7 @@ def main() -> None:
 
 @app.command()
 def run(
+    data: Annotated[str, typer.Option(help=cli_data.DATA_HELP)] = "synthetic",
     clients: Annotated[int, typer.Option(help="M, clients in the federation.")] = 10,
     arms: Annotated[int, typer.Option(help="K, arms of each client.")] = 100,
     horizon: Annotated[int, typer.Option(help="T, rounds; up to 10^9.")] = 6000,
@@ -37,14 +40,14 @@ def run(
     n: Annotated[float, typer.Option("--N", help="FedConPE's N: larger asks less and loses more.")] = 1.0,
     c: Annotated[float, typer.Option("--C", help="FedConPE's C, in (0, 1].")] = 1.0,
     delta: Annotated[float, typer.Option(help="FedConPE's probability of failure.")] = 0.1,
-    seed: Annotated[int, typer.Option(help="Seed of everything, the catalog included.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of everything, a catalog that is not prepared yet included.")] = 0,
     out: Annotated[Path, typer.Option(help="Folder for tables and the figure.")] = Path("results/run"),
 ) -> None:
-    """FedConPE on the synthetic catalog, against uniform play and the paper's regret bound.
+    """FedConPE on one data set, against uniform play and the paper's regret bound.
 
     Prints a table and writes curves.parquet, phases.parquet, final.csv, summary.csv and regret.png.
     """
-    catalog = fb.datasets.synthetic(seed=seed)
+    catalog = fb.datasets.load(data, seed=seed)
     console.print(
         f"{catalog.name}: d={catalog.dim}, {len(catalog.arms)} arms, {len(catalog.key_terms)} key terms. "
         f"M={clients}, K={arms}, T={horizon}, noise {noise:g}, {users} users x {seeds} seeds. Compiling ...",

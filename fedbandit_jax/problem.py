@@ -24,6 +24,7 @@ class Problem(NamedTuple):
     theta: Float[Array, " d"]
     noise: Float[Array, ""]
     horizon: Float[Array, ""]
+    client_ids: Int[Array, " M"]  # the clients' numbers: their random numbers depend on them
 
     @property
     def client_mask(self) -> Bool[Array, " M"]:
@@ -89,13 +90,15 @@ def sample_problem(
     horizon: Real,
     max_clients: int,
     max_arms: int,
+    first_client: Real = 0,
 ) -> Problem:
     """Draw a federation: each client gets `num_arms` arms of the pool, without replacement.
 
     Client i's arms depend on the key and i alone, so they are the same for every number of clients, and
-    a smaller arm set is a prefix of a larger one. The arrays are padded to (max_clients, max_arms).
+    a smaller arm set is a prefix of a larger one. The arrays are padded to (max_clients, max_arms). With
+    `first_client`, only the clients from that number on are drawn.
     """
-    client = jnp.arange(max_clients, dtype=jnp.int32)
+    client = first_client + jnp.arange(max_clients, dtype=jnp.int32)
     client_keys = jax.vmap(lambda i: jax.random.fold_in(key, i))(client)
     chosen = jax.vmap(lambda k: draw_without_replacement(k, arms.shape[0], max_arms))(client_keys)
     mask = (client[:, None] < clients) & (jnp.arange(max_arms)[None, :] < num_arms)
@@ -106,4 +109,5 @@ def sample_problem(
         theta=theta,
         noise=jnp.asarray(noise, arms.dtype),
         horizon=jnp.asarray(horizon, arms.dtype),
+        client_ids=client,
     )

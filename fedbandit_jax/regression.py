@@ -5,9 +5,9 @@
 The means x.theta and squared widths x' V^-1 x of all K arms follow every observation in O(K d + d^2). Rank-one
 updates drift in float32; `exact` recomputes everything from counts and residuals of the arms, which hardly do.
 
-Two things keep `exact` accurate after 10^5 pulls, when V has eigenvalues from 1 to 10^5. It factors the square root of V
-by QR, since to form V would square the condition number. And rewards are summed as residuals from a reference theta, the
-one of the last recomputation: small numbers, whose rounding does not reach the weak directions.
+Two things keep `exact` accurate after 10^5 pulls, when V has eigenvalues from 1 to 10^5. It factors the square root
+of V by QR, since to form V would square the condition number. And rewards are summed as residuals from a reference
+theta, that of the last recomputation: small numbers, whose rounding does not reach the weak directions.
 """
 
 from typing import NamedTuple

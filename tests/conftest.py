@@ -14,6 +14,7 @@ import matplotlib  # noqa: E402
 
 matplotlib.use("Agg")
 jax.config.update("jax_numpy_rank_promotion", "raise")
+jax.config.update("jax_disable_most_optimizations", True)  # most of the time goes into compiling small programs
 hypothesis.settings.register_profile("fedbandit", deadline=None, derandomize=True, max_examples=30)
 hypothesis.settings.load_profile("fedbandit")
 

@@ -149,5 +149,5 @@ def test_gaps_of_a_client_whose_arms_are_all_bad():
     theta = jnp.array([1.0, 0.0])
     arms = jnp.array([[[-1.0, 0.0], [-0.6, 0.8], [0.0, 0.0]]])
     mask = jnp.array([[True, True, False]])
-    problem = Problem(arms, mask, jnp.eye(2), theta, jnp.float32(0.1), jnp.float32(10))
+    problem = Problem(arms, mask, jnp.eye(2), theta, jnp.float32(0.1), jnp.float32(10), jnp.arange(len(arms)))
     np.testing.assert_allclose(problem.gaps, [[0.4, 0, 0]], atol=1e-6)

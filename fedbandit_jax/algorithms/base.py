@@ -31,7 +31,8 @@ class Algorithm:
     """
 
     name: ClassVar[str]
-    lanes: ClassVar[int] = 160  # clients side by side on one CPU core
+    asks_key_terms: ClassVar[bool] = False
+    independent_clients: ClassVar[bool] = False  # clients never meet: each may be played apart from the others
     static: ClassVar[tuple[str, ...]] = ()  # hyperparameters that are numbers but fixed at compile time
 
     def __init_subclass__(cls, abstract: bool = False) -> None:
@@ -46,6 +47,10 @@ class Algorithm:
     def prepare(self, horizon: int) -> "Algorithm":
         """The algorithm with everything that depends on the horizon worked out, before it is compiled."""
         return self
+
+    def lanes(self, arms: int, dim: int) -> int:
+        """Clients to play side by side on one CPU core."""
+        return 160
 
     def run(self, key: Key[Array, ""], problem: Problem, checkpoints: Float[Array, " P"]) -> Trace:
         """Play one federation; the last checkpoint is the horizon."""

@@ -28,6 +28,7 @@ class ConLinUCB(LinUCB):
     constant of the public code: 0.15 for BS and MCR, 0.2 for UCB.
     """
 
+    asks_key_terms: ClassVar[bool] = True
     static: ClassVar[tuple[str, ...]] = ("spanner_factor",)  # so that all runs of a batch share one spanner
 
     strategy: Hyperparameter = "BS"

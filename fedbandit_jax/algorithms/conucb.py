@@ -1,7 +1,7 @@
 """ConUCB (Zhang et al. 2020): one regression on key terms, one on arms that is drawn towards it."""
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import jax.numpy as jnp
 from jax import lax
@@ -33,6 +33,8 @@ class ConUCB(RoundAlgorithm):
     "theory": alpha = sigma sqrt(d log((1 + lam t/((1-lam) d)) / delta)) after t pulls, alpha_t =
     sigma sqrt(2 (d log 6 + log(2 (q+1)/delta))) + 2 sqrt(lam_t) after q questions.
     """
+
+    asks_key_terms: ClassVar[bool] = True
 
     lam: Hyperparameter = 0.5
     lam_t: Hyperparameter = 1.0

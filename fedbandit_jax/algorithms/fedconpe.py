@@ -10,7 +10,7 @@ A phase, eps = 2^-l, LOG = log(2 K M log(T) / delta), s = 3 / (4 (1 - eps^2) d N
 """
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -116,6 +116,8 @@ class FedConPE(PhaseElimination):
     and lambda_min_after with the questions added, the least over clients; lemma_holds: lambda_min_after >= s.
     """
 
+    asks_key_terms: ClassVar[bool] = True
+
     N: Hyperparameter = 1.0
     C: Hyperparameter = 1.0
     key_term_rule: Hyperparameter = "absolute"
@@ -168,8 +170,8 @@ class FedConPE(PhaseElimination):
         active: Bool[Array, "M K"],
     ) -> Plan:
         """What every client will do in a phase: its design, its counts, the key terms that the server sends it."""
-        M, K, d = problem.arms.shape
-        random = jax.vmap(lambda i: draw(key, i, clock.phase, K, d, problem.theta.dtype))(jnp.arange(M))
+        _, K, d = problem.arms.shape
+        random = jax.vmap(lambda i: draw(key, i, clock.phase, K, d, problem.theta.dtype))(problem.client_ids)
         weights, V = jax.vmap(lambda arms, active: explore(arms, active, self.design_tol, self.design_method))(
             problem.arms, active
         )

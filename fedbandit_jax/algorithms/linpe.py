@@ -1,7 +1,7 @@
 """Phase elimination without conversations: FedLinPE pools naively, LinPE leaves each client alone."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -48,7 +48,7 @@ class FedLinPE(PhaseElimination):
         super().check(**setting)
 
     def run(self, key: Key[Array, ""], problem: Problem, checkpoints: Float[Array, " P"]) -> Trace:
-        return run_pooled(self, key, jnp.arange(len(problem.arms)), problem, checkpoints, self.N)
+        return run_pooled(self, key, problem, checkpoints, self.N)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,12 +58,14 @@ class LinPE(PhaseElimination):
     (Lattimore and Szepesvari 2020, chapter 22.) The clients' phases are not synchronised.
     """
 
+    independent_clients: ClassVar[bool] = True
+
     def run(self, key: Key[Array, ""], problem: Problem, checkpoints: Float[Array, " P"]) -> Trace:
         def alone(arms: Float[Array, "K d"], mask: Bool[Array, " K"], i: Int[Array, ""]) -> Trace:
-            own = problem._replace(arms=arms[None], arm_mask=mask[None])
-            return run_pooled(self, key, i[None], own, checkpoints, 1.0)
+            own = problem._replace(arms=arms[None], arm_mask=mask[None], client_ids=i[None])
+            return run_pooled(self, key, own, checkpoints, 1.0)
 
-        traces = jax.vmap(alone)(problem.arms, problem.arm_mask, jnp.arange(len(problem.arms)))
+        traces = jax.vmap(alone)(problem.arms, problem.arm_mask, problem.client_ids)
         real = problem.client_mask[:, None]
         return Trace(
             regret=jnp.where(real, traces.regret, 0).sum(axis=0),
@@ -77,19 +79,18 @@ class LinPE(PhaseElimination):
 def run_pooled(
     algorithm: PhaseElimination,
     key: Key[Array, ""],
-    clients: Int[Array, " M"],
     problem: Problem,
     checkpoints: Float[Array, " P"],
     N: Hyperparameter,
 ) -> Trace:
-    """Phase elimination of clients who share one least-squares estimate; `clients` are their numbers."""
+    """Phase elimination of clients who share one least-squares estimate."""
     _, K, d = problem.arms.shape
     no_questions = jnp.zeros((0, d), problem.theta.dtype), jnp.zeros(0, problem.theta.dtype)
 
     def play_phase(clock: Clock, state: State) -> tuple[State, Phase]:
         total = algorithm.pulls_in_all(problem, clock)
         radius = jnp.sqrt(N / problem.num_clients) * clock.eps
-        random = jax.vmap(lambda i: draw(key, i, clock.phase, K, 0, total.dtype))(clients)
+        random = jax.vmap(lambda i: draw(key, i, clock.phase, K, 0, total.dtype))(problem.client_ids)
         weights, _ = jax.vmap(
             lambda arms, active: explore(arms, active, algorithm.design_tol, algorithm.design_method)
         )(problem.arms, state.active)

@@ -1,6 +1,7 @@
 """Pooled LinUCB: what communication without limit buys."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -24,6 +25,8 @@ class SharedLinUCB(LinUCB):
     and d^2 + d down. To the clock the federation is one client with M K arms that pulls M of them at once.
     """
 
+    independent_clients: ClassVar[bool] = False
+
     def choose(self, state: Ridge, client: Client, key: Key[Array, ""]) -> Int[Array, " M"]:
         first = client.context
         scores = self.ucb(state, client).reshape(len(first), -1)
@@ -45,7 +48,7 @@ class SharedLinUCB(LinUCB):
             problem.noise,
             context=K * jnp.arange(M, dtype=jnp.int32),  # the first arm of each client
         )
-        keys = jax.vmap(lambda i: jax.random.fold_in(key, i))(jnp.arange(M))
+        keys = jax.vmap(lambda i: jax.random.fold_in(key, i))(problem.client_ids)
         curves = play_rounds(self, keys, together, problem.gaps.reshape(M * K), checkpoints)
         sent = problem.num_clients * (d + 1) + d * d + d
         return Trace(curves.regret, curves.asked, sent * checkpoints, curves.theta_error, {})

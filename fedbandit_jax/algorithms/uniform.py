@@ -1,6 +1,7 @@
 """Uniform play: the yardstick of no learning at all."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -14,6 +15,8 @@ from fedbandit_jax.problem import Problem
 @dataclass(frozen=True, kw_only=True)
 class Uniform(Algorithm):
     """Every client plays its arms in turn, for ever; nothing is estimated, so theta_hat = 0."""
+
+    independent_clients: ClassVar[bool] = True
 
     def run(self, key: Key[Array, ""], problem: Problem, checkpoints: Float[Array, " P"]) -> Trace:
         once = problem.arm_mask.astype(checkpoints.dtype)

@@ -1,0 +1,118 @@
+"""A grid of settings: what is given as lists, as single cells that are checked and labelled."""
+
+import itertools
+import numbers
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+
+from fedbandit_jax import _checks
+from fedbandit_jax.algorithms.base import Algorithm
+from fedbandit_jax.catalog import Catalog
+
+MAX_HORIZON = 10**9
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One setting: an algorithm with plain numbers, and where it plays."""
+
+    algorithm: Algorithm
+    label: str
+    clients: int
+    arms: int
+    noise: float
+    horizon: int
+
+    def check(self, catalog: Catalog) -> None:
+        self.algorithm.check(
+            dim=catalog.dim,
+            clients=self.clients,
+            arms=self.arms,
+            horizon=self.horizon,
+            noise=self.noise,
+        )
+
+    @property
+    def group(self) -> tuple:
+        """Cells with the same group share a program; those of another horizon share it too, one after another."""
+        return type(self.algorithm), jax.tree.structure(self.algorithm), self.horizon
+
+
+def make_cells(catalog: Catalog, algorithms: Any, **axes: Any) -> list[Cell]:
+    """Every combination of the lists, checked."""
+    given = list(algorithms) if isinstance(algorithms, Iterable) else [algorithms]
+    for algorithm in given:
+        if not isinstance(algorithm, Algorithm):
+            _checks.fail("algorithms", algorithm, "it must be an Algorithm, such as FedConPE(), or a list of them")
+    if not given:
+        _checks.fail("algorithms", algorithms, "it must name at least one algorithm")
+    values = {name: _checks.as_list(value) for name, value in axes.items()}
+    for name, entries in values.items():
+        if not entries:
+            _checks.fail(name, entries, "it must not be empty")
+    for value in values["clients"]:
+        _checks.whole("clients", value)
+    for value in values["arms"]:
+        _checks.whole("arms", value, 1, len(catalog.arms), f"the arms of {catalog.name}")
+    for value in values["horizon"]:
+        _checks.whole("horizon", value, 2, MAX_HORIZON)
+    for value in values["noise"]:
+        _checks.real("noise", value, 0, float("inf"), "[)")
+
+    single = [variant for algorithm in given for variant in expand(algorithm)]
+    cells = [
+        Cell(variant.prepare(int(T)), label, int(M), int(K), float(noise), int(T))
+        for (variant, label), M, K, noise, T in itertools.product(
+            zip(single, labels(single), strict=True),
+            values["clients"],
+            values["arms"],
+            values["noise"],
+            values["horizon"],
+        )
+    ]
+    for cell in cells:
+        cell.check(catalog)
+    return cells
+
+
+def expand(algorithm: Algorithm) -> Iterator[Algorithm]:
+    """One algorithm per combination of its list-valued hyperparameters."""
+    parameters = {name: _checks.as_list(value) for name, value in algorithm.hyperparameters().items()}
+    for combination in itertools.product(*parameters.values()):
+        yield algorithm.replace(**dict(zip(parameters, combination, strict=True)))
+
+
+def labels(algorithms: Sequence[Algorithm]) -> list[str]:
+    """Names, with the hyperparameters in which algorithms of one name differ."""
+    by_name: dict[str, list[dict[str, Any]]] = {}
+    for algorithm in algorithms:
+        by_name.setdefault(algorithm.title, []).append(algorithm.hyperparameters())
+
+    def label(algorithm: Algorithm) -> str:
+        same = by_name[algorithm.title]
+        own = algorithm.hyperparameters()
+        varied = [
+            f"{key}={own[key]:g}" if isinstance(own[key], float) else f"{key}={own[key]}"
+            for key in own
+            if len({repr(other.get(key)) for other in same}) > 1
+        ]
+        return " ".join([algorithm.title, *varied])
+
+    return [label(algorithm) for algorithm in algorithms]
+
+
+def rounds_to_keep(checkpoints: Any, horizon: int, spacing: str) -> np.ndarray:
+    """The rounds at which curves are kept; the last is the horizon."""
+    if isinstance(checkpoints, Iterable) and not isinstance(checkpoints, str):
+        given = [_checks.whole("checkpoints", t, 1, horizon, "the horizon") for t in checkpoints]
+        return np.unique(np.array([*given, horizon], np.int64))
+    if not isinstance(checkpoints, numbers.Real):
+        _checks.fail("checkpoints", checkpoints, "it must be a whole number of at least 1 or a list of rounds")
+    count = min(_checks.whole("checkpoints", checkpoints), horizon)
+    if spacing == "log" and count > 1:
+        return np.unique(np.geomspace(1, horizon, count).round().astype(np.int64))
+    return np.linspace(horizon / count, horizon, count).round().astype(np.int64)
