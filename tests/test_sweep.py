@@ -1,6 +1,5 @@
 """Grids: bad input, expansion, one program for all numbers, and runs that do not know of each other."""
 
-import importlib
 import warnings
 
 import jax
@@ -8,9 +7,9 @@ import numpy as np
 import pytest
 
 import fedbandit_jax as fb
+from fedbandit_jax import engine, grid
 from fedbandit_jax.results import METRICS
 
-MODULE = importlib.import_module("fedbandit_jax.sweep")  # fb.sweep is the function
 SMALL = {"clients": 2, "arms": 7, "horizon": 600, "users": 2, "seeds": 1, "checkpoints": 16}
 
 
@@ -89,36 +88,36 @@ BAD_HYPERPARAMETERS = [
 
 def refused(call, catalog, message, algorithms=None, **changes):
     """The call raises one sentence, and nothing was traced for it."""
-    before = MODULE.traces
+    before = engine.traces
     arguments = SMALL | changes
     with pytest.raises(ValueError, match=message) as caught:
         call(catalog, fb.FedConPE() if algorithms is None else algorithms, **arguments)
-    assert MODULE.traces == before
+    assert engine.traces == before
     assert "\n" not in str(caught.value)
 
 
 @pytest.mark.usefixtures("without_type_checks")
 @pytest.mark.parametrize(("name", "value", "allowed"), BAD_ARGUMENTS)
 def test_bad_arguments(catalog, name, value, allowed):
-    before = MODULE.traces
+    before = engine.traces
     for call in (fb.simulate, fb.sweep):
         arguments = {"algorithms": fb.FedConPE()} | SMALL | {name: value}
         with pytest.raises(ValueError, match=rf"^{name}=.* is not allowed: .*{allowed}") as caught:
             call(catalog, **arguments)
         assert f"{name}={value!r} " in str(caught.value)
         assert "\n" not in str(caught.value)
-    assert MODULE.traces == before, "something was compiled first"
+    assert engine.traces == before, "something was compiled first"
 
 
 @pytest.mark.usefixtures("without_type_checks")
 @pytest.mark.parametrize(("name", "value", "culprit", "allowed"), BAD_ENTRIES)
 def test_bad_entries_of_lists(catalog, name, value, culprit, allowed):
-    before = MODULE.traces
+    before = engine.traces
     arguments = {"algorithms": fb.FedConPE()} | SMALL | {name: value}
     with pytest.raises(ValueError, match=rf"^{name}=.* is not allowed: .*{allowed}") as caught:
         fb.sweep(catalog, **arguments)
     assert f"{name}={culprit!r} " in str(caught.value)
-    assert MODULE.traces == before
+    assert engine.traces == before
 
 
 @pytest.mark.usefixtures("without_type_checks")
@@ -171,7 +170,7 @@ def test_a_horizon_shorter_than_a_phase_warns_and_runs(catalog):
 
 
 def test_every_combination_is_a_cell(catalog):
-    cells = MODULE.make_cells(
+    cells = grid.make_cells(
         catalog,
         [fb.FedConPE(N=[1, 2], delta=[0.1, 0.05]), fb.Uniform()],
         clients=[2, 3],
@@ -192,7 +191,7 @@ def test_every_combination_is_a_cell(catalog):
 
 def test_labels_tell_what_differs():
     def labels(*algorithms):
-        return MODULE.labels(algorithms)
+        return grid.labels(algorithms)
 
     assert labels(fb.FedConPE(), fb.Uniform()) == ["FedConPE", "Uniform"]
     assert labels(fb.FedConPE(N=1.0), fb.FedConPE(N=2.5)) == ["FedConPE N=1", "FedConPE N=2.5"]
@@ -216,7 +215,7 @@ def test_counts_and_lists_of_users_and_seeds(catalog):
 @pytest.mark.parametrize("horizon", [2, 100, 12_345, 10**9])
 @pytest.mark.parametrize("count", [1, 2, 7, 128])
 def test_rounds_kept(count, horizon, spacing):
-    rounds = MODULE.rounds_to_keep(count, horizon, spacing)
+    rounds = grid.rounds_to_keep(count, horizon, spacing)
     assert rounds[-1] == horizon
     assert rounds[0] >= 1
     assert (np.diff(rounds) > 0).all()
@@ -242,7 +241,7 @@ def test_explicit_rounds_are_kept_and_the_horizon_added():
         (np.array([7]), [7, 100]),
         ([], [100]),
     ):
-        rounds = MODULE.rounds_to_keep(given, 100, "linear")
+        rounds = grid.rounds_to_keep(given, 100, "linear")
         np.testing.assert_array_equal(rounds, expected)
         assert rounds.dtype == np.int64
 
@@ -265,19 +264,19 @@ def rows_of(results, **where):
 
 
 @pytest.fixture(scope="module")
-def grid(catalog):
+def played(catalog):
     return fb.sweep(catalog, fb.FedConPE(N=[1.0, 2.0]), **GRID, seeds=2, dtype="float64")
 
 
-def test_a_grid_is_one_program(grid):
+def test_a_grid_is_one_program(played):
     # One program if this is the first call of the process with these shapes, none if another test came first.
-    assert grid.settings["programs"] <= 1
-    assert len(grid.final()) == 2 * 2 * 2 * 2 * 2
+    assert played.settings["programs"] <= 1
+    assert len(played.final()) == 2 * 2 * 2 * 2 * 2
 
 
 @pytest.mark.filterwarnings("ignore:horizon=50 is shorter")
-def test_other_numbers_compile_nothing(catalog, grid):
-    before = MODULE.traces
+def test_other_numbers_compile_nothing(catalog, played):
+    before = engine.traces
     other = fb.sweep(
         catalog,
         fb.FedConPE(N=[1, 3.5, 7], delta=0.02, exploration_scale=2.0, elimination_scale=0.5, design_tol=0.05),
@@ -291,11 +290,11 @@ def test_other_numbers_compile_nothing(catalog, grid):
         checkpoints=16,
         dtype="float64",
     )
-    assert MODULE.traces == before
+    assert engine.traces == before
     assert other.settings["programs"] == 0
     assert len(other.final()) == 3 * 3 * 2 * 2 * 2 * 2
     fb.sweep(catalog, fb.FedConPE(C="realised"), **GRID, dtype="float64")
-    assert MODULE.traces == before + 1, "a word is another program, and the counter counts"
+    assert engine.traces == before + 1, "a word is another program, and the counter counts"
 
 
 ALONE = GRID | {"clients": 2, "arms": 10}  # one place of the grid, without any padding
@@ -332,7 +331,7 @@ def test_a_whole_run_is_the_same_alone_and_in_a_padded_grid(catalog):
     np.testing.assert_allclose(rows_of(inside, **where), rows_of(apart), rtol=1e-9, atol=1e-12)
 
 
-def test_the_order_of_a_grid_does_not_matter(catalog, grid):
+def test_the_order_of_a_grid_does_not_matter(catalog, played):
     turned = fb.sweep(
         catalog,
         fb.FedConPE(N=[2.0, 1.0]),
@@ -341,44 +340,52 @@ def test_the_order_of_a_grid_does_not_matter(catalog, grid):
         dtype="float64",
     )
     by = {"clients": 4, "arms": 10, "N": 2.0}
-    np.testing.assert_allclose(rows_of(turned, **by), rows_of(grid, **by), rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(rows_of(turned, **by), rows_of(played, **by), rtol=1e-9, atol=1e-12)
 
 
-def test_more_seeds_and_users_add_runs_and_change_none(catalog, grid):
+def test_more_seeds_and_users_add_runs_and_change_none(catalog, played):
     more = fb.sweep(catalog, fb.FedConPE(N=[1.0, 2.0]), **GRID | {"users": 6}, seeds=7, dtype="float64").to_pandas()
     same = more[(more["user"] < 2) & (more["seed"] < 2)].reset_index(drop=True)
-    np.testing.assert_allclose(same[CURVES], grid.to_pandas()[CURVES], rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(same[CURVES], played.to_pandas()[CURVES], rtol=1e-9, atol=1e-12)
     final = more[more["round"] == 600]
     assert final["regret"].nunique() == len(final), "two runs played the same"
 
 
-def test_other_checkpoints_see_the_same_curves(catalog, grid):
+def test_other_checkpoints_see_the_same_curves(catalog, played):
     """Curves are exact wherever they are read."""
-    rounds = grid.to_pandas()["round"].unique()
+    rounds = played.to_pandas()["round"].unique()
     chosen = np.unique(np.concatenate([rounds[1::2], [3, 17, 100, 101, 333, 334, 335, 599]]))
     assert len(chosen) == 16  # as many as the grid keeps
     other = fb.sweep(catalog, fb.FedConPE(N=[1.0, 2.0]), **GRID | {"checkpoints": chosen}, seeds=2, dtype="float64")
-    shared = [table[table["round"].isin(rounds[1::2])][CURVES] for table in (other.to_pandas(), grid.to_pandas())]
+    shared = [table[table["round"].isin(rounds[1::2])][CURVES] for table in (other.to_pandas(), played.to_pandas())]
     np.testing.assert_allclose(*shared, rtol=1e-12)
     # And regret never falls, not even between the grid's checkpoints.
     curves = other.to_pandas()["regret"].to_numpy().reshape(-1, 16)
     assert (np.diff(curves, axis=1) >= -1e-9).all()
 
 
-def test_other_master_seeds_give_other_runs(catalog, grid):
+def test_other_master_seeds_give_other_runs(catalog, played):
     other = fb.sweep(catalog, fb.FedConPE(N=[1.0, 2.0]), **GRID, seeds=2, seed=1, dtype="float64")
-    assert (other.final()["regret"].to_numpy() != grid.final()["regret"].to_numpy()).all()
+    assert (other.final()["regret"].to_numpy() != played.final()["regret"].to_numpy()).all()
 
 
 def play(catalog, change):
     """Some runs with changed noise, straight through the program; traces with an axis R."""
     with jax.enable_x64(True):
-        cells = MODULE.make_cells(catalog, fb.FedConPE(N=[1.0, 2.0]), clients=[2, 4], arms=12, horizon=600, noise=0.1)
-        _, batch, algorithm = MODULE.stack_runs(cells, [0, 1], [0])
-        rounds = MODULE.rounds_to_keep(16, 600, "linear")
-        runner = MODULE.Runner(catalog, algorithm, 0, rounds, jax.local_devices(), max_clients=4, max_arms=12)
-        parts = list(runner.run_all(batch._replace(noise=change(batch.noise)), algorithm))
-    return jax.tree.map(lambda *xs: np.concatenate(xs), *parts)
+        cells = grid.make_cells(catalog, fb.FedConPE(N=[1.0, 2.0]), clients=[2, 4], arms=12, horizon=600, noise=0.1)
+        program = engine.Program(
+            catalog,
+            cells,
+            [0, 1],
+            [0],
+            seed=0,
+            rounds=grid.rounds_to_keep(16, 600, "linear"),
+            devices=jax.local_devices(),
+            max_clients=4,
+            max_arms=12,
+        )
+        program.batch = program.batch._replace(noise=change(program.batch.noise))
+        return program.per_run(list(program.run()))
 
 
 @pytest.mark.parametrize("noise", [0.7, np.nan])
@@ -395,7 +402,7 @@ def test_one_run_never_touches_another(catalog, noise):
 def test_runs_fill_several_chunks(catalog, monkeypatch):
     """Chunks cut a batch anywhere, the last one is filled up; nobody can tell from the results."""
     reference = fb.sweep(catalog, fb.Uniform(), **GRID, seeds=5, dtype="float64")
-    monkeypatch.setattr(fb.Uniform, "lanes", 12)  # three runs of four clients per device, which do not divide 40
+    monkeypatch.setattr(fb.Uniform, "lanes", lambda *_: 7)  # clients per device, which do not divide all 120
     chunked = fb.sweep(catalog, fb.Uniform(), **GRID, seeds=5, dtype="float64")
     assert len(chunked.final()) == 40
     # Another program, which may sum in another order.
@@ -412,7 +419,6 @@ def fits_float32(values):
 def test_the_dtype_follows_the_horizon(catalog):
     limit = 2**20
     options = SMALL | {"checkpoints": 2}
-    assert limit == MODULE.FLOAT32_HORIZON
     short = fb.simulate(catalog, fb.Uniform(), **options | {"horizon": limit}).final()["regret"].to_numpy()
     long = fb.simulate(catalog, fb.Uniform(), **options | {"horizon": limit + 1}).final()["regret"].to_numpy()
     wide = fb.simulate(catalog, fb.Uniform(), **options | {"horizon": limit}, dtype="float64").final()["regret"]
