@@ -23,3 +23,11 @@ hypothesis.settings.load_profile("fedbandit")
 def catalog() -> fb.Catalog:
     """Small enough to compile and run in no time, with more of everything than a run needs."""
     return fb.datasets.synthetic(seed=0, dim=6, num_arms=60, num_key_terms=30, num_users=6)
+
+
+@pytest.fixture
+def without_type_checks():
+    """As users have it: the package's own checks of arguments come first."""
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)

@@ -1,6 +1,5 @@
 """The programs of a sweep lower for devices that are not here."""
 
-import importlib
 import re
 from functools import partial
 
@@ -11,8 +10,8 @@ import numpy as np
 import pytest
 
 import fedbandit_jax as fb
+from fedbandit_jax import engine
 
-MODULE = importlib.import_module("fedbandit_jax.sweep")
 ALGORITHMS = {
     "FedConPE": fb.FedConPE(),
     "FedConPE, every word changed": fb.FedConPE(
@@ -25,11 +24,13 @@ ALGORITHMS = {
 
 def make_program(algorithm, catalog):
     """The program of a batch of two runs, and its arguments."""
-    batch = MODULE.Run(*(np.full(2, x) for x in (np.int32(2), np.int32(5), np.float32(0.1), np.int32(0), np.int32(0))))
+    batch = engine.Run(
+        *(np.full(2, x) for x in (np.int32(2), np.int32(5), np.float32(0.1), np.int32(0), np.int32(0), np.int32(0)))
+    )
     algorithms = jax.tree.map(lambda x: np.full(2, x, np.float32), algorithm)
-    pool = MODULE.Pool(*(np.asarray(x, np.float32) for x in (catalog.arms, catalog.key_terms, catalog.users)))
+    pool = engine.Pool(*(np.asarray(x, np.float32) for x in (catalog.arms, catalog.key_terms, catalog.users)))
     rounds = np.linspace(50, 500, 10, dtype=np.float32)
-    play = jax.vmap(partial(MODULE.run_one, max_clients=3, max_arms=7), in_axes=(0, 0, None, None, None))
+    play = jax.vmap(partial(engine.run_one, max_clients=3, max_arms=7), in_axes=(0, 0, None, None, None))
 
     def program(numbers, batch, pool, rounds, seed):
         filled = jax.tree.unflatten(jax.tree.structure(algorithms), numbers)

@@ -47,17 +47,19 @@ def played(catalog):
 
 # ---------------------------------------------------------------------------------------------------- tables
 
-HYPERPARAMETERS = [
+HYPERPARAMETERS = {
     *("N", "C", "delta", "sigma", "exploration_scale", "elimination_scale"),
     *("rounding", "key_term_rule", "design_tol", "design_method"),
-]
+}
 RUN_COLUMNS = ["dataset", "algorithm", "label", "clients", "arms", "horizon", "noise", "user", "seed"]
 
 
 def test_tidy_columns(played):
     table = played.to_pandas()
-    expected = [*RUN_COLUMNS, *HYPERPARAMETERS, "round", "regret", "conversations", "communication", "theta_error"]
-    assert list(table.columns) == expected
+    columns = list(table.columns)
+    assert columns[:9] == RUN_COLUMNS
+    assert set(columns[9:-5]) == HYPERPARAMETERS
+    assert columns[-5:] == ["round", "regret", "conversations", "communication", "theta_error"]
     assert len(table) == (2 + 1) * 3 * 2 * 16
     run = table.iloc[16 * 7 : 16 * 8]  # the eighth run: N = 2, user 0, seed 1
     assert run[["dataset", "label", "user", "seed", "N"]].drop_duplicates().values.tolist() == [
@@ -93,7 +95,7 @@ def test_phases(played):
     phases = played.phases()
     wanted = ["phase", "length", "active_min", "active_mean", "active_max", "questions", "lambda_min"]
     wanted += ["lambda_min_after", "lemma_holds", "good_event", "best_arm_active", "theta_error"]
-    assert set(RUN_COLUMNS + HYPERPARAMETERS + wanted) <= set(phases.columns)
+    assert HYPERPARAMETERS | set(RUN_COLUMNS + wanted) <= set(phases.columns)
     assert set(phases["algorithm"]) == {"FedConPE"}
     for name in ("complete", "lemma_holds", "good_event", "best_arm_active"):
         assert phases[name].dtype == bool
@@ -101,7 +103,28 @@ def test_phases(played):
         assert run["phase"].tolist() == list(range(1, len(run) + 1))
         assert run["length"].sum() == 600
         np.testing.assert_array_equal(run["start"], run["length"].cumsum() - run["length"])
-        assert not run["complete"].iloc[:-1].eq(False).any()
+        assert run["complete"].iloc[:-1].all()
+
+
+def test_phases_say_what_the_curves_say(played):
+    """Every column holds what its name says."""
+    phases, final = played.phases(), played.final().set_index(["label", "user", "seed"])
+    np.testing.assert_array_equal(phases["eps"], 0.5 ** phases["phase"])
+    np.testing.assert_allclose(phases["wanted_information"], 3 / (4 * (1 - phases["eps"] ** 2) * 6 * phases["N"]), 1e-5)
+    assert (phases["active_min"] >= 1).all()
+    assert (phases["active_min"] <= phases["active_mean"]).all()
+    assert (phases["active_mean"] <= phases["active_max"]).all()
+    assert (phases["active_max"] <= 7).all()
+    assert (phases["lambda_min_after"] >= phases["lambda_min"] - 1e-6).all()
+    assert (phases["questions"] <= phases["length"]).all()
+    held = phases["lambda_min_after"] >= phases["wanted_information"] * (1 - 1e-4)
+    np.testing.assert_array_equal(phases["lemma_holds"], held)
+    for run, rows in phases.groupby(["label", "user", "seed"]):
+        assert rows["questions"].sum() == pytest.approx(final.loc[run, "conversations"])
+        assert rows["theta_error"].iloc[-1] == final.loc[run, "theta_error"]
+        # Per client and phase: 1 + d up and 1 + d + 1 down for a pair, d^2 + d up and d down.
+        scalars = rows["uploaded"] * (7 + 8) + 36 + 6 + 6
+        assert 2 * scalars.sum() == pytest.approx(final.loc[run, "communication"])
 
 
 def test_only(played):

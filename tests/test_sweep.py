@@ -1,26 +1,16 @@
 """Grids: bad input, expansion, one program for all numbers, and runs that do not know of each other."""
 
-import importlib
 import warnings
 
 import jax
-import jaxtyping
 import numpy as np
 import pytest
 
 import fedbandit_jax as fb
+from fedbandit_jax import engine, grid
 from fedbandit_jax.results import METRICS
 
-MODULE = importlib.import_module("fedbandit_jax.sweep")  # fb.sweep is the function
 SMALL = {"clients": 2, "arms": 7, "horizon": 600, "users": 2, "seeds": 1, "checkpoints": 16}
-
-
-@pytest.fixture
-def as_users_have_it():
-    """Without the run-time type checks of the test configuration, which come before the package's own."""
-    jaxtyping.config.update("jaxtyping_disable", True)
-    yield
-    jaxtyping.config.update("jaxtyping_disable", False)
 
 
 # ------------------------------------------------------------------------------------------------ bad input
@@ -98,39 +88,39 @@ BAD_HYPERPARAMETERS = [
 
 def refused(call, catalog, message, algorithms=None, **changes):
     """The call raises one sentence, and nothing was traced for it."""
-    before = MODULE.traces
+    before = engine.traces
     arguments = SMALL | changes
     with pytest.raises(ValueError, match=message) as caught:
         call(catalog, fb.FedConPE() if algorithms is None else algorithms, **arguments)
-    assert MODULE.traces == before
+    assert engine.traces == before
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.usefixtures("as_users_have_it")
+@pytest.mark.usefixtures("without_type_checks")
 @pytest.mark.parametrize(("name", "value", "allowed"), BAD_ARGUMENTS)
 def test_bad_arguments(catalog, name, value, allowed):
-    before = MODULE.traces
+    before = engine.traces
     for call in (fb.simulate, fb.sweep):
         arguments = {"algorithms": fb.FedConPE()} | SMALL | {name: value}
         with pytest.raises(ValueError, match=rf"^{name}=.* is not allowed: .*{allowed}") as caught:
             call(catalog, **arguments)
         assert f"{name}={value!r} " in str(caught.value)
         assert "\n" not in str(caught.value)
-    assert MODULE.traces == before, "something was compiled first"
+    assert engine.traces == before, "something was compiled first"
 
 
-@pytest.mark.usefixtures("as_users_have_it")
+@pytest.mark.usefixtures("without_type_checks")
 @pytest.mark.parametrize(("name", "value", "culprit", "allowed"), BAD_ENTRIES)
 def test_bad_entries_of_lists(catalog, name, value, culprit, allowed):
-    before = MODULE.traces
+    before = engine.traces
     arguments = {"algorithms": fb.FedConPE()} | SMALL | {name: value}
     with pytest.raises(ValueError, match=rf"^{name}=.* is not allowed: .*{allowed}") as caught:
         fb.sweep(catalog, **arguments)
     assert f"{name}={culprit!r} " in str(caught.value)
-    assert MODULE.traces == before
+    assert engine.traces == before
 
 
-@pytest.mark.usefixtures("as_users_have_it")
+@pytest.mark.usefixtures("without_type_checks")
 @pytest.mark.parametrize(("name", "value", "allowed"), BAD_HYPERPARAMETERS)
 def test_bad_hyperparameters(catalog, name, value, allowed):
     message = rf"^{name}={value!r} is not allowed: .*{allowed}"
@@ -154,7 +144,7 @@ def test_one_bad_value_in_a_grid_is_enough(catalog, name, values):
     refused(fb.sweep, catalog, rf"^{name}={values[1]!r} is not allowed", **{name: values})
 
 
-@pytest.mark.usefixtures("as_users_have_it")
+@pytest.mark.usefixtures("without_type_checks")
 @pytest.mark.parametrize("name", ["clients", "arms", "horizon", "noise"])
 def test_simulate_takes_one_setting(catalog, name):
     refused(fb.simulate, catalog, rf"^{name}=\[5\] is not allowed: simulate takes one number; use sweep", **{name: [5]})
@@ -180,7 +170,7 @@ def test_a_horizon_shorter_than_a_phase_warns_and_runs(catalog):
 
 
 def test_every_combination_is_a_cell(catalog):
-    cells = MODULE.make_cells(
+    cells = grid.make_cells(
         catalog,
         [fb.FedConPE(N=[1, 2], delta=[0.1, 0.05]), fb.Uniform()],
         clients=[2, 3],
@@ -189,23 +179,25 @@ def test_every_combination_is_a_cell(catalog):
         horizon=(500, 600),
     )
     found = [(c.label, c.clients, c.arms, c.noise, c.horizon) for c in cells]
-    labels = [f"FedConPE N={n} delta={delta}" for n in (1, 2) for delta in (0.1, 0.05)] + ["Uniform"]
-    expected = [(label, M, K, 0.1, T) for label in labels for M in (2, 3) for K in (4, 5, 6) for T in (500, 600)]
-    assert found == expected
-    assert [c.algorithm.N for c in cells[:12]] == [1] * 12
+    places = [(M, K, 0.1, T) for M in (2, 3) for K in (4, 5, 6) for T in (500, 600)]
+    assert [place for _, *place in found] == [list(place) for place in places * 5]
+    variants = [(c.algorithm.N, c.algorithm.delta) for c in cells[:48:12]]
+    assert sorted(variants) == [(1, 0.05), (1, 0.1), (2, 0.05), (2, 0.1)]
+    for cell in cells[:48]:
+        assert set(cell.label.split()) == {"FedConPE", f"N={cell.algorithm.N}", f"delta={cell.algorithm.delta}"}
+    assert [c.label for c in cells[48:]] == ["Uniform"] * 12
     assert all(type(x) is int for c in cells for x in (c.clients, c.arms, c.horizon))
 
 
 def test_labels_tell_what_differs():
     def labels(*algorithms):
-        return MODULE.labels(algorithms)
+        return grid.labels(algorithms)
 
     assert labels(fb.FedConPE(), fb.Uniform()) == ["FedConPE", "Uniform"]
     assert labels(fb.FedConPE(N=1.0), fb.FedConPE(N=2.5)) == ["FedConPE N=1", "FedConPE N=2.5"]
-    assert labels(fb.FedConPE(sigma=None, C=1.0), fb.FedConPE(sigma=0.1, C="realised")) == [
-        "FedConPE C=1 sigma=None",
-        "FedConPE C=realised sigma=0.1",
-    ]
+    first, second = labels(fb.FedConPE(sigma=None, C=1.0), fb.FedConPE(sigma=0.1, C="realised"))
+    assert set(first.split()) == {"FedConPE", "C=1", "sigma=None"}
+    assert set(second.split()) == {"FedConPE", "C=realised", "sigma=0.1"}
 
 
 def test_counts_and_lists_of_users_and_seeds(catalog):
@@ -223,7 +215,7 @@ def test_counts_and_lists_of_users_and_seeds(catalog):
 @pytest.mark.parametrize("horizon", [2, 100, 12_345, 10**9])
 @pytest.mark.parametrize("count", [1, 2, 7, 128])
 def test_rounds_kept(count, horizon, spacing):
-    rounds = MODULE.rounds_to_keep(count, horizon, spacing)
+    rounds = grid.rounds_to_keep(count, horizon, spacing)
     assert rounds[-1] == horizon
     assert rounds[0] >= 1
     assert (np.diff(rounds) > 0).all()
@@ -249,14 +241,14 @@ def test_explicit_rounds_are_kept_and_the_horizon_added():
         (np.array([7]), [7, 100]),
         ([], [100]),
     ):
-        rounds = MODULE.rounds_to_keep(given, 100, "linear")
+        rounds = grid.rounds_to_keep(given, 100, "linear")
         np.testing.assert_array_equal(rounds, expected)
         assert rounds.dtype == np.int64
 
 
 # ------------------------------------------------------------------------ one program, independent runs, dtypes
 
-GRID = {"clients": [2, 4], "arms": [7, 12], "horizon": 600, "users": 2, "checkpoints": 16}
+GRID = {"clients": [2, 4], "arms": [10, 12], "horizon": 600, "users": 2, "checkpoints": 16}
 CURVES = ["round", *METRICS]
 
 
@@ -272,19 +264,19 @@ def rows_of(results, **where):
 
 
 @pytest.fixture(scope="module")
-def grid(catalog):
+def played(catalog):
     return fb.sweep(catalog, fb.FedConPE(N=[1.0, 2.0]), **GRID, seeds=2, dtype="float64")
 
 
-def test_a_grid_is_one_program(grid):
+def test_a_grid_is_one_program(played):
     # One program if this is the first call of the process with these shapes, none if another test came first.
-    assert grid.settings["programs"] <= 1
-    assert len(grid.final()) == 2 * 2 * 2 * 2 * 2
+    assert played.settings["programs"] <= 1
+    assert len(played.final()) == 2 * 2 * 2 * 2 * 2
 
 
 @pytest.mark.filterwarnings("ignore:horizon=50 is shorter")
-def test_other_numbers_compile_nothing(catalog, grid):
-    before = MODULE.traces
+def test_other_numbers_compile_nothing(catalog, played):
+    before = engine.traces
     other = fb.sweep(
         catalog,
         fb.FedConPE(N=[1, 3.5, 7], delta=0.02, exploration_scale=2.0, elimination_scale=0.5, design_tol=0.05),
@@ -298,97 +290,102 @@ def test_other_numbers_compile_nothing(catalog, grid):
         checkpoints=16,
         dtype="float64",
     )
-    assert MODULE.traces == before
+    assert engine.traces == before
     assert other.settings["programs"] == 0
     assert len(other.final()) == 3 * 3 * 2 * 2 * 2 * 2
     fb.sweep(catalog, fb.FedConPE(C="realised"), **GRID, dtype="float64")
-    assert MODULE.traces == before + 1, "a word is another program, and the counter counts"
+    assert engine.traces == before + 1, "a word is another program, and the counter counts"
 
 
-@pytest.fixture(scope="module")
-def alone(catalog):
-    """The runs of one place of the grid, without any padding."""
-    return fb.simulate(catalog, fb.FedConPE(N=2.0), **GRID | {"clients": 2, "arms": 7}, seeds=2, dtype="float64")
+ALONE = GRID | {"clients": 2, "arms": 10}  # one place of the grid, without any padding
 
 
-def test_a_run_is_the_same_alone_and_in_a_padded_grid(catalog, grid, alone):
+def test_a_run_is_the_same_alone_and_in_a_padded_grid(catalog):
     """Phase by phase, as long as every client's active arms span R^d.
 
     After that V has the eigenvalue 0 several times over, any basis of its null space is as good as any other, and
     rounding chooses one; the key terms asked about depend on it.
     """
-    inside, apart = grid.phases(), alone.phases()
-    inside = inside[(inside["clients"] == 2) & (inside["arms"] == 7) & (inside["N"] == 2)].reset_index(drop=True)
-    runs = [inside["user"], inside["seed"]]
-    spanning = (inside["lambda_min"] > 1e-9).groupby(runs).cummin()
-    assert spanning.sum() >= 6
+    algorithm = fb.FedConPE(N=[2.0, 1.0], elimination_scale=1.5)  # arms last a little longer
+    inside = fb.sweep(catalog, algorithm, **GRID, seeds=2, dtype="float64").phases()
+    apart = fb.simulate(catalog, algorithm.replace(N=2.0), **ALONE, seeds=2, dtype="float64").phases()
+    inside = inside[(inside["clients"] == 2) & (inside["arms"] == 10) & (inside["N"] == 2)].reset_index(drop=True)
+    spanning = (inside["lambda_min"] > 1e-9).groupby([inside["user"], inside["seed"]]).cummin()
+    assert spanning.sum() >= 8, "too few phases to compare"
+    assert (inside["active_min"][spanning] < 10).any(), "no elimination to compare"
     numbers = inside.columns[inside.columns.get_loc("phase") :]
     # float64 sums in another order, times the condition number of V; what they decide (ceilings, eliminations) is
     # the same.
-    np.testing.assert_allclose(
-        inside[spanning][numbers].astype(float), apart[spanning][numbers].astype(float), rtol=1e-9, atol=1e-12
-    )
+    found, wanted = (table[spanning][numbers].astype(float) for table in (inside, apart))
+    np.testing.assert_allclose(found, wanted, rtol=1e-9, atol=1e-12)
 
 
-def test_a_whole_run_is_the_same_alone_and_in_a_padded_grid(catalog, grid, alone):
+def test_a_whole_run_is_the_same_alone_and_in_a_padded_grid(catalog):
     """All curves to the horizon, with arms that are never eliminated and so always span R^d."""
     algorithm = fb.FedConPE(N=[2.0, 1.0], elimination_scale=100.0)
     inside = fb.sweep(catalog, algorithm, **GRID, seeds=2, dtype="float64")
-    apart = fb.simulate(catalog, algorithm.replace(N=2.0), **GRID | {"clients": 2, "arms": 7}, seeds=2, dtype="float64")
-    assert apart.settings["programs"] == 0  # the numbers of `alone` changed
-    assert (apart.phases()["active_min"] == 7).all()
-    assert (apart.phases()["phase"].max()) >= 4
-    where = {"clients": 2, "arms": 7, "N": 2.0}
+    apart = fb.simulate(catalog, algorithm.replace(N=2.0), **ALONE, seeds=2, dtype="float64")
+    assert (apart.phases()["active_min"] == 10).all()
+    assert apart.phases()["phase"].max() >= 4
+    where = {"clients": 2, "arms": 10, "N": 2.0}
     np.testing.assert_allclose(rows_of(inside, **where), rows_of(apart), rtol=1e-9, atol=1e-12)
 
 
-def test_the_order_of_a_grid_does_not_matter(catalog, grid):
+def test_the_order_of_a_grid_does_not_matter(catalog, played):
     turned = fb.sweep(
         catalog,
         fb.FedConPE(N=[2.0, 1.0]),
-        **GRID | {"clients": [4, 2], "arms": [12, 7], "users": [1, 0]},
+        **GRID | {"clients": [4, 2], "arms": [12, 10], "users": [1, 0]},
         seeds=[1, 0],
         dtype="float64",
     )
-    by = {"clients": 4, "arms": 7, "N": 2.0}
-    np.testing.assert_allclose(rows_of(turned, **by), rows_of(grid, **by), rtol=1e-9, atol=1e-12)
+    by = {"clients": 4, "arms": 10, "N": 2.0}
+    np.testing.assert_allclose(rows_of(turned, **by), rows_of(played, **by), rtol=1e-9, atol=1e-12)
 
 
-def test_more_seeds_and_users_add_runs_and_change_none(catalog, grid):
+def test_more_seeds_and_users_add_runs_and_change_none(catalog, played):
     more = fb.sweep(catalog, fb.FedConPE(N=[1.0, 2.0]), **GRID | {"users": 6}, seeds=7, dtype="float64").to_pandas()
     same = more[(more["user"] < 2) & (more["seed"] < 2)].reset_index(drop=True)
-    np.testing.assert_allclose(same[CURVES], grid.to_pandas()[CURVES], rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(same[CURVES], played.to_pandas()[CURVES], rtol=1e-9, atol=1e-12)
     final = more[more["round"] == 600]
     assert final["regret"].nunique() == len(final), "two runs played the same"
 
 
-def test_other_checkpoints_see_the_same_curves(catalog, grid):
+def test_other_checkpoints_see_the_same_curves(catalog, played):
     """Curves are exact wherever they are read."""
-    rounds = grid.to_pandas()["round"].unique()
+    rounds = played.to_pandas()["round"].unique()
     chosen = np.unique(np.concatenate([rounds[1::2], [3, 17, 100, 101, 333, 334, 335, 599]]))
     assert len(chosen) == 16  # as many as the grid keeps
     other = fb.sweep(catalog, fb.FedConPE(N=[1.0, 2.0]), **GRID | {"checkpoints": chosen}, seeds=2, dtype="float64")
-    shared = [table[table["round"].isin(rounds[1::2])][CURVES] for table in (other.to_pandas(), grid.to_pandas())]
+    shared = [table[table["round"].isin(rounds[1::2])][CURVES] for table in (other.to_pandas(), played.to_pandas())]
     np.testing.assert_allclose(*shared, rtol=1e-12)
     # And regret never falls, not even between the grid's checkpoints.
     curves = other.to_pandas()["regret"].to_numpy().reshape(-1, 16)
     assert (np.diff(curves, axis=1) >= -1e-9).all()
 
 
-def test_other_master_seeds_give_other_runs(catalog, grid):
+def test_other_master_seeds_give_other_runs(catalog, played):
     other = fb.sweep(catalog, fb.FedConPE(N=[1.0, 2.0]), **GRID, seeds=2, seed=1, dtype="float64")
-    assert (other.final()["regret"].to_numpy() != grid.final()["regret"].to_numpy()).all()
+    assert (other.final()["regret"].to_numpy() != played.final()["regret"].to_numpy()).all()
 
 
 def play(catalog, change):
     """Some runs with changed noise, straight through the program; traces with an axis R."""
     with jax.enable_x64(True):
-        cells = MODULE.make_cells(catalog, fb.FedConPE(N=[1.0, 2.0]), clients=[2, 4], arms=12, horizon=600, noise=0.1)
-        _, batch, algorithm = MODULE.stack_runs(cells, [0, 1], [0])
-        rounds = MODULE.rounds_to_keep(16, 600, "linear")
-        runner = MODULE.Runner(catalog, algorithm, 0, rounds, jax.local_devices(), max_clients=4, max_arms=12)
-        parts = list(runner.run_all(batch._replace(noise=change(batch.noise)), algorithm))
-    return jax.tree.map(lambda *xs: np.concatenate(xs), *parts)
+        cells = grid.make_cells(catalog, fb.FedConPE(N=[1.0, 2.0]), clients=[2, 4], arms=12, horizon=600, noise=0.1)
+        program = engine.Program(
+            catalog,
+            cells,
+            [0, 1],
+            [0],
+            seed=0,
+            rounds=grid.rounds_to_keep(16, 600, "linear"),
+            devices=jax.local_devices(),
+            max_clients=4,
+            max_arms=12,
+        )
+        program.batch = program.batch._replace(noise=change(program.batch.noise))
+        return program.per_run(list(program.run()))
 
 
 @pytest.mark.parametrize("noise", [0.7, np.nan])
@@ -405,7 +402,7 @@ def test_one_run_never_touches_another(catalog, noise):
 def test_runs_fill_several_chunks(catalog, monkeypatch):
     """Chunks cut a batch anywhere, the last one is filled up; nobody can tell from the results."""
     reference = fb.sweep(catalog, fb.Uniform(), **GRID, seeds=5, dtype="float64")
-    monkeypatch.setattr(fb.Uniform, "lanes", 12)  # three runs of four clients per device, which do not divide 40
+    monkeypatch.setattr(fb.Uniform, "lanes", lambda *_: 7)  # clients per device, which do not divide all 120
     chunked = fb.sweep(catalog, fb.Uniform(), **GRID, seeds=5, dtype="float64")
     assert len(chunked.final()) == 40
     # Another program, which may sum in another order.
@@ -422,7 +419,6 @@ def fits_float32(values):
 def test_the_dtype_follows_the_horizon(catalog):
     limit = 2**20
     options = SMALL | {"checkpoints": 2}
-    assert limit == MODULE.FLOAT32_HORIZON
     short = fb.simulate(catalog, fb.Uniform(), **options | {"horizon": limit}).final()["regret"].to_numpy()
     long = fb.simulate(catalog, fb.Uniform(), **options | {"horizon": limit + 1}).final()["regret"].to_numpy()
     wide = fb.simulate(catalog, fb.Uniform(), **options | {"horizon": limit}, dtype="float64").final()["regret"]

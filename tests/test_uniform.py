@@ -1,25 +1,18 @@
-"""Uniform play against a loop over rounds."""
+"""Uniform play against a loop over rounds, with and without padding."""
 
 import jax
 import numpy as np
+import pytest
 
 import fedbandit_jax as fb
 from fedbandit_jax.problem import sample_problem
 
 
-def test_uniform_play_round_by_round(catalog):
+@pytest.mark.parametrize("grid", [{"clients": 3, "arms": 5}, {"clients": [4, 3], "arms": [5, 8]}])
+def test_uniform_play_round_by_round(catalog, grid):
     M, K, T, user, seed = 3, 5, 23, 4, 2
-    results = fb.simulate(
-        catalog,
-        fb.Uniform(),
-        clients=M,
-        arms=K,
-        horizon=T,
-        users=[user],
-        seeds=[seed],
-        seed=11,
-        dtype="float64",
-        checkpoints=T,
+    results = fb.sweep(
+        catalog, fb.Uniform(), **grid, horizon=T, users=[user], seeds=[seed], seed=11, dtype="float64", checkpoints=T
     )
     with jax.enable_x64(True):
         key = jax.random.fold_in(jax.random.fold_in(jax.random.key(11), user), seed)
@@ -44,6 +37,7 @@ def test_uniform_play_round_by_round(catalog):
             lost += means.max() - means[t % K]
         regret.append(lost)
     table = results.to_pandas()
+    table = table[(table["clients"] == M) & (table["arms"] == K)]
     np.testing.assert_array_equal(table["round"], np.arange(1, T + 1))
     np.testing.assert_allclose(table["regret"], regret, rtol=1e-12)
     np.testing.assert_array_equal(table[["conversations", "communication"]], 0)

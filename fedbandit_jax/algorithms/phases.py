@@ -229,12 +229,14 @@ def run_phases(
             + jnp.where(checkpoints >= end, phase.closing_scalars, 0),
             theta_error=jnp.where(checkpoints >= end, phase.theta_error, curves.theta_error),
         )
-        row = jnp.stack([jnp.asarray(x, dtype) for x in (clock.phase, clock.start, phase.length, *phase.info.values())])
+        found = [clock.phase, clock.start, phase.length, *(phase.info[name] for name in diagnostics)]
+        row = jnp.stack([jnp.asarray(x, dtype) for x in found])
         table = table.at[clock.phase - 1].set(row)
         return clock._replace(phase=clock.phase + 1, start=end), state, curves, table
 
     clock = Clock(jnp.int32(1), jnp.zeros((), dtype), horizon)
-    fields = ("phase", "start", "length", *jax.eval_shape(play, clock, state)[1].info)
+    diagnostics = tuple(jax.eval_shape(play, clock, state)[1].info)  # sorted: JAX does not keep a dict's order
+    fields = ("phase", "start", "length", *diagnostics)
     zeros = jnp.zeros_like(checkpoints)
     curves = Trace(zeros, zeros, zeros, jnp.full_like(zeros, theta_error), {})
     table = jnp.zeros((MAX_PHASES, len(fields)), dtype)
