@@ -63,7 +63,7 @@ class Whitened(NamedTuple):
 
 
 @lru_cache
-def _rotation(dim: int) -> np.ndarray:
+def random_rotation(dim: int) -> np.ndarray:
     """A fixed random rotation."""
     return np.linalg.qr(np.random.default_rng(0).normal(size=(dim, dim)))[0]
 
@@ -80,7 +80,7 @@ def alternating_qr(A: Float[Array, "n d"]) -> tuple[Float[Array, "n d"], Float[A
     A random rotation makes a plain QR rank-revealing up to a heavy-tailed factor (Demmel, Dumitriu and Holtz
     2007); two more QR steps on R' and its factor square the factor away (Stewart's QLP, 1999).
     """
-    Q, R = jnp.linalg.qr(A @ jnp.asarray(_rotation(A.shape[1]), A.dtype))
+    Q, R = jnp.linalg.qr(A @ jnp.asarray(random_rotation(A.shape[1]), A.dtype))
     _, L = jnp.linalg.qr(R.T)
     turn, R = jnp.linalg.qr(L.T)
     return Q @ turn, jnp.abs(jnp.diagonal(R))

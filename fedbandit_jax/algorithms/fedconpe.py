@@ -33,7 +33,7 @@ from fedbandit_jax.algorithms.phases import (
     round_counts,
     run_phases,
 )
-from fedbandit_jax.design import g_optimal_design
+from fedbandit_jax.design import g_optimal_design, random_rotation
 from fedbandit_jax.problem import Problem
 
 LEAST_ALIGNMENT = 1e-6  # with C="realised", a key term further off than this is no help at any price
@@ -287,8 +287,22 @@ def explore(
 
 def uncertain_directions(V: Float[Array, "d d"], s: Float[Array, ""], real: Bool[Array, ""]) -> UncertainDirections:
     """Client, step 2: the eigenpairs of V with lambda_j < s (none from a padded client)."""
-    eigenvalues, eigenvectors = jnp.linalg.eigh(V, symmetrize_input=False)
+    eigenvalues, eigenvectors = eigenpairs(V)
     return UncertainDirections((eigenvalues < s) & real, eigenvalues, eigenvectors.T)
+
+
+def eigenpairs(V: Float[Array, "d d"]) -> tuple[Float[Array, " d"], Float[Array, "d d"]]:
+    """Eigenvalues, ascending, and eigenvectors, with a basis of the null space that depends on the null space alone.
+
+    Fewer than d active arms leave V a null space, of which `eigh` returns whatever basis rounding leads to: the key
+    terms, and so the run, would depend on padding and batch. Instead take a QR of fixed vectors projected onto it.
+    """
+    d = len(V)
+    eigenvalues, vectors = jnp.linalg.eigh(V, symmetrize_input=False)
+    null = eigenvalues < (1e-6 if V.dtype == jnp.float32 else 1e-12) * eigenvalues[-1]
+    span = jnp.where(null[None, :], vectors, 0)
+    basis, _ = jnp.linalg.qr(span @ (span.T @ jnp.asarray(random_rotation(d), V.dtype)))
+    return jnp.where(null, 0, eigenvalues), jnp.where(null[None, :], basis, vectors)
 
 
 def nearest_key_terms(directions: Float[Array, "n d"], key_terms: Float[Array, "J d"], rule: str) -> Int[Array, " n"]:
