@@ -24,8 +24,8 @@ def drift(arms, theta, key, rounds, refresh, prior=1.0, alpha=0.5, noise=0.1):
         narrow, wide = states
         arm = argmax(narrow.means + jnp.float32(alpha) * narrow.lengths())
         reward = arms[arm] @ theta + noise * jax.random.normal(jax.random.fold_in(key, t), ())
-        narrow, _ = regression.pull(narrow, arms.astype(jnp.float32), arm, reward.astype(jnp.float32))
-        wide, _ = regression.pull(wide, arms, arm, reward)
+        narrow = regression.pull(narrow, arms.astype(jnp.float32), arm, reward.astype(jnp.float32))
+        wide = regression.pull(wide, arms, arm, reward)
         return narrow, wide
 
     def stretch(i, states):

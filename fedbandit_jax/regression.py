@@ -66,14 +66,24 @@ class Step(NamedTuple):
 
 def pull(
     ridge: Ridge, arms: Float[Array, "K d"], arm: Int[Array, ""], reward: Float[Array, ""], weight: Real = 1.0
-) -> tuple[Ridge, Step]:
+) -> Ridge:
     """Add the reward of a pull."""
     u = ridge.inverse @ arms[arm]
-    step = Step(u, weight / (1 + weight * ridge.widths[arm]), arms @ u)
-    pulled = (jnp.arange(len(arms)) == arm).astype(reward.dtype)
-    moved = _move(ridge, step, reward - ridge.means[arm])
+    return learn_pull(ridge, Step(u, pull_gain(ridge, arm, weight), arms @ u), arm, reward)
+
+
+def pull_gain(ridge: Ridge, arm: Int[Array, ""], weight: Real) -> Float[Array, ""]:
+    """weight / (1 + weight x' V^-1 x)."""
+    return weight / (1 + weight * ridge.widths[arm])
+
+
+def learn_pull(ridge: Ridge, step: Step, arm: Int[Array, ""], reward: Float[Array, ""]) -> Ridge:
+    """Add the reward of a pull whose rank-one update is known."""
+    pulled = (jnp.arange(ridge.counts.size) == arm).astype(reward.dtype)
     residual = reward - ridge.reference_means[arm]
-    return moved._replace(counts=ridge.counts + pulled, residuals=ridge.residuals + pulled * residual), step
+    return _move(ridge, step, reward - ridge.means[arm])._replace(
+        counts=ridge.counts + pulled, residuals=ridge.residuals + pulled * residual
+    )
 
 
 def observe(

@@ -268,22 +268,17 @@ def test_bad_event_is_rarer_than_delta():
 
 
 def test_float32_agrees_with_float64():
-    """Both precisions play the same run: same arms, same noise, so the same estimates and, mostly, regret.
+    """Both precisions play the same run: same arms, same noise, same key terms, so the same curves.
 
-    Once fewer than d arms are active, the basis of the null space is arbitrary and leads to other key terms: from
-    there on runs agree in distribution.
+    In one run of 32 an arm may be so near its threshold that rounding decides.
     """
     setting = {"clients": 4, "arms": 40, "horizon": 20_000, "noise": 0.3, "users": 8, "seeds": 4}
-    narrow, wide = (fb.simulate(CATALOG, fb.FedConPE(), dtype=dtype, **setting) for dtype in ("float32", "float64"))
-    first, same = (r.phases().query("phase == 1") for r in (narrow, wide))
-    np.testing.assert_allclose(first["theta_error"], same["theta_error"], rtol=1e-3)
-    np.testing.assert_allclose(first["lambda_min_after"], same["lambda_min_after"], rtol=1e-3)
-    narrow, wide = narrow.final(), wide.final()
-    assert ((narrow["regret"] - wide["regret"]).abs() / wide["regret"]).median() < 1e-4
+    narrow, wide = (
+        fb.simulate(CATALOG, fb.FedConPE(), dtype=dtype, **setting).to_pandas() for dtype in ("float32", "float64")
+    )
     for name in ("regret", "conversations", "communication", "theta_error"):
-        difference = narrow[name] - wide[name]
-        standard_error = difference.std() / np.sqrt(len(difference))
-        assert abs(difference.mean()) <= 3 * standard_error + 1e-4 * wide[name].mean(), name
+        difference = (np.abs(narrow[name] - wide[name]) / wide[name].clip(lower=1e-9)).to_numpy().reshape(32, 128)
+        assert (difference.max(axis=1) < 1e-3).sum() >= 31, name
 
 
 @pytest.mark.parametrize("horizon", [10**6, 10**9])

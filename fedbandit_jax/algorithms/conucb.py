@@ -12,7 +12,7 @@ from fedbandit_jax._argmax import argmax
 from fedbandit_jax.algorithms.base import Hyperparameter
 from fedbandit_jax.algorithms.linucb import check_ucb
 from fedbandit_jax.algorithms.rounds import Client, RoundAlgorithm, question_noise
-from fedbandit_jax.regression import Ridge
+from fedbandit_jax.regression import Ridge, Step, learn_pull, pull_gain
 
 
 class State(NamedTuple):
@@ -67,15 +67,16 @@ class ConUCB(RoundAlgorithm):
         return argmax(jnp.where(client.mask, scores, -jnp.inf))
 
     def learn(self, state: State, client: Client, arm: Int[Array, ""], reward: Float[Array, ""]) -> State:
-        """With u = M^-1 x and v = M^-1 Mt^-1 u, M^-1 Mt^-1 M^-1 changes by -g (u v' + v u') + g^2 (u' Mt^-1 u) u u'."""
-        before = state.ridge.inverse
-        ridge, step = regression.pull(state.ridge, client.arms, arm, reward, self.lam)
-        bent = state.inverse @ step.u
-        across = client.arms @ (before @ bent)
-        spread = state.spread + step.gain * step.projections * (
-            step.gain * (step.u @ bent) * step.projections - 2 * across
-        )
-        return state._replace(ridge=ridge, spread=spread)
+        """With u = M^-1 x and v = M^-1 Mt^-1 u, M^-1 Mt^-1 M^-1 changes by -g (u v' + v u') + g^2 (u' Mt^-1 u) u u'.
+
+        The factor u' Mt^-1 u is the spread of the arm pulled.
+        """
+        u = state.ridge.inverse @ client.arms[arm]
+        v = state.ridge.inverse @ (state.inverse @ u)
+        along, across = client.arms @ u, client.arms @ v
+        step = Step(u, pull_gain(state.ridge, arm, self.lam), along)
+        change = step.gain * along * (step.gain * state.spread[arm] * along - 2 * across)
+        return state._replace(ridge=learn_pull(state.ridge, step, arm, reward), spread=state.spread + change)
 
     def ask(
         self, state: State, client: Client, first: Int[Array, ""], count: Int[Array, ""], key: Key[Array, ""]
@@ -103,7 +104,7 @@ class ConUCB(RoundAlgorithm):
             )
 
         widths = ((terms @ state.inverse) * terms).sum(axis=1)
-        influence = ((terms @ state.inverse @ onto_terms @ state.inverse) * terms).sum(axis=1)
+        influence = ((terms @ (state.inverse @ onto_terms @ state.inverse)) * terms).sum(axis=1)
         init = (state.gram, state.moment, state.inverse, influence, widths)
         gram, moment, *_ = lax.fori_loop(0, count, one, init)
         return self.refresh(state._replace(gram=gram, moment=moment), client)

@@ -9,6 +9,7 @@ A phase, eps = 2^-l, LOG = log(2 K M log(T) / delta), s = 3 / (4 (1 - eps^2) d N
     client  eliminate                   keeps arms within 2 sqrt(N/M) eps of the best
 """
 
+from collections import OrderedDict
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
@@ -206,18 +207,18 @@ class FedConPE(PhaseElimination):
         )
 
         real, mean = problem.client_mask, problem.mean_over_clients
-        info = {
-            "eps": clock.eps,
-            "complete": complete,
+        info = OrderedDict(
+            eps=clock.eps,
+            complete=complete,
             **diagnose(problem, state.active, active, estimate.theta_hat, constants.radius),
-            "uploaded": mean(plan.directions.uploaded.sum(axis=1).astype(length.dtype)),
-            "questions": mean(asked.sum(axis=1)),
-            "dropped": mean((plan.terms.repetitions - asked).sum(axis=1)),
-            "wanted_information": constants.wanted,
-            "lambda_min": jnp.where(real, plan.directions.eigenvalues[:, 0], jnp.inf).min(),
-            "lambda_min_after": jnp.where(real, lambda_min_after, jnp.inf).min(),
-            "lemma_holds": jnp.where(real, lambda_min_after >= constants.wanted * (1 - 1e-4), True).all(),
-        }
+            uploaded=mean(plan.directions.uploaded.sum(axis=1).astype(length.dtype)),
+            questions=mean(asked.sum(axis=1)),
+            dropped=mean((plan.terms.repetitions - asked).sum(axis=1)),
+            wanted_information=constants.wanted,
+            lambda_min=jnp.where(real, plan.directions.eigenvalues[:, 0], jnp.inf).min(),
+            lambda_min_after=jnp.where(real, lambda_min_after, jnp.inf).min(),
+            lemma_holds=jnp.where(real, lambda_min_after >= constants.wanted * (1 - 1e-4), True).all(),
+        )
         one_client = jax.tree.map(lambda x: x[0], statistics)
         phase = Phase(
             counts=plan.counts,

@@ -1,5 +1,6 @@
 """Phase elimination without conversations: FedLinPE pools naively, LinPE leaves each client alone."""
 
+from collections import OrderedDict
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -106,11 +107,11 @@ def run_pooled(
         active = jax.vmap(eliminate, in_axes=(0, 0, None, None))(
             problem.arms, state.active, estimate.theta_hat, algorithm.elimination_scale * 2 * radius
         )
-        info = {
-            "eps": clock.eps,
-            "complete": complete,
+        info = OrderedDict(
+            eps=clock.eps,
+            complete=complete,
             **diagnose(problem, state.active, active, estimate.theta_hat, radius),
-        }
+        )
         one_client = jax.tree.map(lambda x: x[0], statistics)
         phase = Phase(
             counts=counts,

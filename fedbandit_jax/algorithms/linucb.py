@@ -49,7 +49,7 @@ class LinUCB(RoundAlgorithm):
         return argmax(self.ucb(state, client))
 
     def learn(self, state: Ridge, client: Client, arm: Int[Array, ""], reward: Float[Array, ""]) -> Ridge:
-        return regression.pull(state, client.arms, arm, reward)[0]
+        return regression.pull(state, client.arms, arm, reward)
 
     def refresh(self, state: Ridge, client: Client) -> Ridge:
         return regression.exact(state, client.arms, self.lam)

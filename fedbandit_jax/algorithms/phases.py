@@ -99,7 +99,7 @@ class Phase(NamedTuple):
     opening_scalars: Float[Array, ""]  # sent before the first round of the phase
     closing_scalars: Float[Array, ""]  # sent after its last
     theta_error: Float[Array, ""]  # of the estimate made at its end
-    info: dict[str, Array]  # diagnostics, one number each
+    info: OrderedDict[str, Array]  # diagnostics, one number each; JAX would sort a plain dict
 
 
 class Randomness(NamedTuple):
@@ -235,7 +235,7 @@ def run_phases(
         return clock._replace(phase=clock.phase + 1, start=end), state, curves, table
 
     clock = Clock(jnp.int32(1), jnp.zeros((), dtype), horizon)
-    diagnostics = tuple(jax.eval_shape(play, clock, state)[1].info)  # sorted: JAX does not keep a dict's order
+    diagnostics = tuple(jax.eval_shape(play, clock, state)[1].info)
     fields = ("phase", "start", "length", *diagnostics)
     zeros = jnp.zeros_like(checkpoints)
     curves = Trace(zeros, zeros, zeros, jnp.full_like(zeros, theta_error), {})

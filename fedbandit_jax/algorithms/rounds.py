@@ -108,7 +108,7 @@ class RoundAlgorithm(Algorithm, abstract=True):
     independent_clients: ClassVar[bool] = True
 
     def lanes(self, arms: int, dim: int) -> int:
-        """As many as keep arms and state in half of a core's L2 cache, as a power of two: measured to be fastest."""
+        """The power of two from which on arms and state fill half of a core's L2 cache: measured to be fastest."""
 
         def arms_and_state() -> tuple:
             one = jnp.zeros((1, dim))
@@ -116,7 +116,7 @@ class RoundAlgorithm(Algorithm, abstract=True):
             return client.arms, self.start(client)
 
         size = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(jax.eval_shape(arms_and_state)))
-        return 2 ** round(math.log2(max(_runtime.l2_cache() / 2 / size, 1)))
+        return 2 ** math.ceil(math.log2(max(_runtime.l2_cache() / 2 / size, 1)))
 
     def question_schedule(self) -> Schedule:
         """When to ask; a field named `schedule` says it, without one never."""

@@ -34,7 +34,7 @@ class SharedLinUCB(LinUCB):
 
     def learn(self, state: Ridge, client: Client, arm: Int[Array, " M"], reward: Float[Array, " M"]) -> Ridge:
         def add(i: Int[Array, ""], state: Ridge) -> Ridge:
-            return regression.pull(state, client.arms, arm[i], reward[i])[0]
+            return regression.pull(state, client.arms, arm[i], reward[i])
 
         return lax.fori_loop(0, len(arm), add, state)
 
