@@ -18,7 +18,19 @@ ALGORITHMS = {
         sigma=0.1, C="realised", rounding="unbiased", key_term_rule="signed", design_method="frank-wolfe"
     ),
     "FedConPE, optax": fb.FedConPE(design_method="optax"),
-    "Uniform": fb.Uniform(),
+    **{
+        algorithm.title: algorithm.prepare(500)
+        for algorithm in (
+            fb.FedLinPE(),
+            fb.LinPE(),
+            fb.LinUCB(),
+            fb.ArmCon(alpha="theory"),
+            fb.ConUCB(alpha="theory", alpha_t="theory", schedule="linear"),
+            *(fb.ConLinUCB(strategy=strategy) for strategy in ("BS", "MCR", "UCB")),
+            fb.SharedLinUCB(),
+            fb.Uniform(),
+        )
+    },
 }
 
 
@@ -37,6 +49,10 @@ def make_program(algorithm, catalog):
         return play(filled, batch, pool, rounds, jax.random.key(seed))
 
     return jax.jit(program), (jax.tree.leaves(algorithms), batch, pool, rounds, jnp.uint32(0))
+
+
+def test_all_algorithms_are_here():
+    assert {type(algorithm).__name__ for algorithm in ALGORITHMS.values()} == set(fb.REGISTRY)
 
 
 @pytest.mark.parametrize("platform", ["cuda", "tpu"])

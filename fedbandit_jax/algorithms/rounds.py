@@ -201,9 +201,10 @@ def question_noise(key: Key[Array, ""], question: Int[Array, ""] | int, dtype: A
 
 
 class Game(NamedTuple):
-    """Where a client's run stands; the clock, t and asked, is the same in all runs of a batch."""
+    """Where a client's run stands; the clock (t, row, asked) is the same in all runs of a batch."""
 
     t: Int[Array, ""]  # rounds played
+    row: Int[Array, ""]  # checkpoints passed
     asked: Int[Array, ""]
     state: Any
     regret: Float[Array, ""]
@@ -219,8 +220,8 @@ def play_rounds(
 ) -> Curves:
     """Play one client to the last checkpoint; with an axis of n keys, n pulls a round.
 
-    Three loops: between questions and recomputations, which copy the state; between checkpoints and blocks of noise;
-    and rounds.
+    Four loops, one inside another: from one question or recomputation to the next, as these copy the state; over blocks
+    of noise; from checkpoint to checkpoint; and over rounds.
     """
     schedule = learner.question_schedule()
     dtype = checkpoints.dtype
@@ -229,12 +230,9 @@ def play_rounds(
     reward_key, question_key, choice_key = keys_of(key)
     draw_block = block_noise if key.ndim == 0 else jax.vmap(block_noise, in_axes=(0, None, None), out_axes=1)
 
-    def play_stretch(until: Int[Array, ""], game: Game) -> Game:
-        """To the next checkpoint, the end of the block of noise, or `until`."""
-        block = game.t // BLOCK
-        row = jnp.searchsorted(stops, game.t, side="right")
-        end = jnp.minimum(jnp.minimum(stops[row], (block + 1) * BLOCK), until)
-        noise = client.noise * draw_block(reward_key, block, dtype)
+    def play_to_checkpoint(until: Int[Array, ""], noise: Float[Array, "BLOCK *n"], game: Game) -> Game:
+        """To the next checkpoint, or `until`."""
+        end = jnp.minimum(stops[game.row], until)
 
         def one_round(t: Int[Array, ""], carry: tuple) -> tuple:
             state, regret = carry
@@ -246,8 +244,15 @@ def play_rounds(
         error = jnp.linalg.norm(learner.theta_hat(state) - client.theta)
         # Every stretch writes into the row of the next checkpoint; the one that ends there is the last to do so.
         values = Curves(regret, game.asked.astype(dtype), error)
-        curves = jax.tree.map(lambda curve, value: curve.at[row].set(value), game.curves, values)
-        return Game(end, game.asked, state, regret, curves)
+        curves = jax.tree.map(lambda curve, value: curve.at[game.row].set(value), game.curves, values)
+        return Game(end, game.row + (end == stops[game.row]), game.asked, state, regret, curves)
+
+    def play_block(until: Int[Array, ""], game: Game) -> Game:
+        """To the end of a block of noise, or `until`."""
+        block = game.t // BLOCK
+        end = jnp.minimum((block + 1) * BLOCK, until)
+        noise = client.noise * draw_block(reward_key, block, dtype)
+        return lax.while_loop(lambda game: game.t < end, lambda game: play_to_checkpoint(end, noise, game), game)
 
     def play_between_events(game: Game) -> Game:
         """Ask what is due, play until the next question or recomputation, recompute if that is due."""
@@ -262,7 +267,7 @@ def play_rounds(
         until = jnp.minimum(jnp.minimum(refresh, stops[-1]), schedule.quiet_until(game.t + 1))
         game = lax.while_loop(
             lambda game: game.t < until,
-            lambda game: play_stretch(until, game),
+            lambda game: play_block(until, game),
             game._replace(state=state, asked=game.asked + due),
         )
         state = lax.cond(
@@ -271,5 +276,12 @@ def play_rounds(
         return game._replace(state=state)
 
     zeros = jnp.zeros_like(checkpoints)
-    game = Game(jnp.int32(0), jnp.int32(0), learner.start(client), jnp.zeros((), dtype), Curves(zeros, zeros, zeros))
+    game = Game(
+        jnp.int32(0),
+        jnp.int32(0),
+        jnp.int32(0),
+        learner.start(client),
+        jnp.zeros((), dtype),
+        Curves(zeros, zeros, zeros),
+    )
     return lax.while_loop(lambda game: game.t < stops[-1], play_between_events, game).curves
