@@ -30,6 +30,7 @@ class Ridge(NamedTuple):
     reference_means: Float[Array, " K"]  # x.reference
     extra_gram: Float[Array, "d d"]  # of observations that are not pulls
     extra_moment: Float[Array, " d"]
+    observations: Float[Array, ""]  # of all kinds
 
     def lengths(self) -> Float[Array, " K"]:
         """sqrt(x' V^-1 x)."""
@@ -53,6 +54,7 @@ def start(arms: Float[Array, "K d"], prior: Real) -> Ridge:
         reference_means=per_arm,
         extra_gram=jnp.zeros((d, d), arms.dtype),
         extra_moment=per_dim,
+        observations=jnp.zeros((), arms.dtype),
     )
 
 
@@ -104,6 +106,7 @@ def _move(ridge: Ridge, step: Step, surprise: Float[Array, ""]) -> Ridge:
         theta=ridge.theta + step.gain * surprise * step.u,
         means=ridge.means + step.gain * surprise * step.projections,
         widths=ridge.widths - step.gain * step.projections**2,
+        observations=ridge.observations + 1,
     )
 
 

@@ -23,6 +23,7 @@ class State(NamedTuple):
     moment: Float[Array, " d"]  # sum k r
     inverse: Float[Array, "d d"]  # Mt^-1 = (lam_t I + sum k k')^-1
     spread: Float[Array, " K"]  # x' M^-1 Mt^-1 M^-1 x of every arm
+    questions: Float[Array, ""]  # asked so far
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,7 +59,7 @@ class ConUCB(RoundAlgorithm):
         zero = jnp.zeros_like(ridge.inverse)
         inverse = jnp.eye(len(zero), dtype=zero.dtype) / self.lam_t
         # Unit arms start with the same spread, exactly, so that ties break by index.
-        return State(ridge, zero, zero[0], inverse, ridge.widths / ((1 - self.lam) * self.lam_t))
+        return State(ridge, zero, zero[0], inverse, ridge.widths / ((1 - self.lam) * self.lam_t), zero[0, 0])
 
     def choose(self, state: State, client: Client, key: Key[Array, ""]) -> Int[Array, ""]:
         alpha, alpha_t = self.radii(state, client)
@@ -107,7 +108,8 @@ class ConUCB(RoundAlgorithm):
         influence = ((terms @ (state.inverse @ onto_terms @ state.inverse)) * terms).sum(axis=1)
         init = (state.gram, state.moment, state.inverse, influence, widths)
         gram, moment, *_ = lax.fori_loop(0, count, one, init)
-        return self.refresh(state._replace(gram=gram, moment=moment), client)
+        asked = state._replace(gram=gram, moment=moment, questions=state.questions + count)
+        return self.refresh(asked, client)
 
     def refresh(self, state: State, client: Client) -> State:
         eye = jnp.eye(len(state.gram), dtype=state.gram.dtype)
@@ -117,7 +119,7 @@ class ConUCB(RoundAlgorithm):
         ridge = state.ridge._replace(extra_moment=(1 - self.lam) * (inverse @ state.moment))
         ridge = regression.exact(ridge, client.arms, 1 - self.lam, self.lam)
         spread = ((client.arms @ ridge.inverse @ half.T) ** 2).sum(axis=1)
-        return State(ridge, state.gram, state.moment, inverse, spread)
+        return state._replace(ridge=ridge, inverse=inverse, spread=spread)
 
     def theta_hat(self, state: State) -> Float[Array, " d"]:
         return state.ridge.theta
@@ -128,10 +130,9 @@ class ConUCB(RoundAlgorithm):
         d = len(state.moment)
         alpha, alpha_t = self.alpha, self.alpha_t
         if isinstance(alpha, str):
-            growth = 1 + self.lam * state.ridge.counts.sum() / ((1 - self.lam) * d)
+            growth = 1 + self.lam * state.ridge.observations / ((1 - self.lam) * d)
             alpha = sigma * jnp.sqrt(d * jnp.log(growth / self.delta))
         if isinstance(alpha_t, str):
-            questions = jnp.trace(state.gram)  # key terms are unit vectors
-            inside = d * jnp.log(6.0) + jnp.log(2 * (questions + 1) / self.delta)
+            inside = d * jnp.log(6.0) + jnp.log(2 * (state.questions + 1) / self.delta)
             alpha_t = sigma * jnp.sqrt(2 * inside) + 2 * jnp.sqrt(self.lam_t)
         return alpha, alpha_t

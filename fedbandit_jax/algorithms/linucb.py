@@ -58,12 +58,11 @@ class LinUCB(RoundAlgorithm):
         return state.theta
 
     def radius(self, state: Ridge, client: Client) -> Float[Array, ""]:
-        """alpha of the formulas. Unit vectors make the trace of a Gram matrix a count of observations."""
+        """alpha of the formulas."""
         if not isinstance(self.alpha, str):
             return jnp.asarray(self.alpha, state.theta.dtype)
         sigma = client.noise if self.sigma is None else self.sigma
-        observations = state.counts.sum() + jnp.trace(state.extra_gram)
-        return regression.confidence_radius(state.theta.size, observations, self.lam, self.delta, sigma)
+        return regression.confidence_radius(state.theta.size, state.observations, self.lam, self.delta, sigma)
 
     def ucb(self, state: Ridge, client: Client) -> Float[Array, " K"]:
         scores = state.means + self.radius(state, client) * state.lengths()

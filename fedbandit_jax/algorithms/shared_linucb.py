@@ -36,7 +36,9 @@ class SharedLinUCB(LinUCB):
         def add(i: Int[Array, ""], state: Ridge) -> Ridge:
             return regression.pull(state, client.arms, arm[i], reward[i])
 
-        return lax.fori_loop(0, len(arm), add, state)
+        real = client.mask.reshape(len(arm), -1).any(axis=1).sum()
+        learned = lax.fori_loop(0, len(arm), add, state)
+        return learned._replace(observations=state.observations + real)  # padded clients saw nothing
 
     def run(self, key: Key[Array, ""], problem: Problem, checkpoints: Float[Array, " P"]) -> Trace:
         M, K, d = problem.arms.shape
