@@ -5,6 +5,8 @@ import numbers
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import numpy as np
+
 
 def fail(name: str, value: Any, allowed: str) -> None:
     raise ValueError(f"{name}={value!r} is not allowed: {allowed}")
@@ -56,7 +58,9 @@ def indices(name: str, value: Any, available: int | None = None, what: str = "")
 
 
 def as_list(value: Any) -> list[Any]:
-    """A list, tuple, range or array as a list; anything else as a list of one."""
+    """A list, tuple, range or array as a list; anything else as a list of one, array scalars as plain numbers."""
     if isinstance(value, Sequence) and not isinstance(value, str):
-        return list(value)
-    return value.tolist() if hasattr(value, "tolist") and getattr(value, "ndim", 0) == 1 else [value]
+        return [plain for entry in value for plain in as_list(entry)]
+    if getattr(value, "ndim", None) in (0, 1) and hasattr(value, "tolist"):
+        return np.atleast_1d(value).tolist()
+    return [value]

@@ -45,7 +45,7 @@ def run(
 ) -> None:
     """FedConPE on one data set, against uniform play and the paper's regret bound.
 
-    Prints a table and writes curves.parquet, phases.parquet, final.csv, summary.csv and regret.png.
+    Prints a table and writes curves.parquet, phases.parquet, settings.json, final.csv, summary.csv and regret.png.
     """
     catalog = fb.datasets.load(data, seed=seed)
     console.print(
@@ -103,9 +103,10 @@ def show_summary(results: fb.Results, bound: float) -> None:
     phases = results.phases()
     whole = phases[phases["complete"]]
     per_run = phases.groupby(["user", "seed"])
+    judged = whole.groupby(["user", "seed"])["good_event"].all()
+    good = f"in {judged.mean():.1%} of the runs" if len(judged) else "not judged, as no phase was whole"
     console.print(
-        f"Phases: {per_run['phase'].max().mean():.1f} a run. Good event in "
-        f"{whole.groupby(['user', 'seed'])['good_event'].all().mean():.1%} of the runs, best arm kept in "
+        f"Phases: {per_run['phase'].max().mean():.1f} a run. Good event {good}, best arm kept in "
         f"{per_run['best_arm_active'].all().mean():.1%}. The eigenvalue lemma's bound held in "
         f"{phases['lemma_holds'].mean():.1%} of the phases.",
         highlight=False,

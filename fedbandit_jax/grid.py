@@ -10,10 +10,11 @@ import jax
 import numpy as np
 
 from fedbandit_jax import _checks
-from fedbandit_jax.algorithms.base import Algorithm
+from fedbandit_jax.algorithms.base import Algorithm, Trace
 from fedbandit_jax.catalog import Catalog
 
 MAX_HORIZON = 10**9
+RUN_COLUMNS = ("clients", "arms", "noise", "user", "seed")  # what tells one run of an algorithm from another
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,8 @@ def make_cells(catalog: Catalog, algorithms: Any, **axes: Any) -> list[Cell]:
     for name, entries in values.items():
         if not entries:
             _checks.fail(name, entries, "it must not be empty")
+        if len(set(entries)) < len(entries):
+            _checks.fail(name, entries, "its values must differ")
     for value in values["clients"]:
         _checks.whole("clients", value)
     for value in values["arms"]:
@@ -63,20 +66,31 @@ def make_cells(catalog: Catalog, algorithms: Any, **axes: Any) -> list[Cell]:
     for value in values["noise"]:
         _checks.real("noise", value, 0, float("inf"), "[)")
 
-    single = [variant for algorithm in given for variant in expand(algorithm)]
+    variants = [variant for algorithm in given for variant in expand(algorithm)]
+    check_names(variants)
+    prepared = {T: [variant.prepare(int(T)) for variant in variants] for T in values["horizon"]}
+    names = labels(prepared[values["horizon"][0]])
     cells = [
-        Cell(variant.prepare(int(T)), label, int(M), int(K), float(noise), int(T))
-        for (variant, label), M, K, noise, T in itertools.product(
-            zip(single, labels(single), strict=True),
-            values["clients"],
-            values["arms"],
-            values["noise"],
-            values["horizon"],
+        Cell(prepared[T][i], names[i], int(M), int(K), float(noise), int(T))
+        for i, M, K, noise, T in itertools.product(
+            range(len(variants)), values["clients"], values["arms"], values["noise"], values["horizon"]
         )
     ]
     for cell in cells:
         cell.check(catalog)
     return cells
+
+
+def check_names(algorithms: Sequence[Algorithm]) -> None:
+    """No algorithm twice, and no hyperparameter under the name of another column of the results."""
+    seen = []
+    for algorithm in algorithms:
+        taken = {"dataset", "algorithm", "label", "round", "horizon", *Trace._fields, *RUN_COLUMNS}
+        for name in algorithm.hyperparameters().keys() & taken:
+            _checks.fail(f"a hyperparameter of {algorithm.name}", name, "that name is a column of the results")
+        if (type(algorithm), algorithm.hyperparameters()) in seen:
+            _checks.fail("algorithms", algorithm, "it is there twice, with the same hyperparameters")
+        seen.append((type(algorithm), algorithm.hyperparameters()))
 
 
 def expand(algorithm: Algorithm) -> Iterator[Algorithm]:
@@ -93,16 +107,19 @@ def labels(algorithms: Sequence[Algorithm]) -> list[str]:
         by_name.setdefault(algorithm.title, []).append(algorithm.hyperparameters())
 
     def label(algorithm: Algorithm) -> str:
-        same = by_name[algorithm.title]
-        own = algorithm.hyperparameters()
-        varied = [
-            f"{key}={own[key]:g}" if isinstance(own[key], float) else f"{key}={own[key]}"
-            for key in own
-            if len({repr(other.get(key)) for other in same}) > 1
-        ]
+        same, own = by_name[algorithm.title], algorithm.hyperparameters()
+        varied = []
+        for key, value in own.items():
+            others = {other[key] for other in same if key in other}
+            if len(others) > 1:
+                short = {f"{v:g}" if isinstance(v, float) else str(v) for v in others}
+                is_short = isinstance(value, float) and len(short) == len(others)
+                varied.append(f"{key}={value:g}" if is_short else f"{key}={value}")
         return " ".join([algorithm.title, *varied])
 
-    return [label(algorithm) for algorithm in algorithms]
+    found = [label(algorithm) for algorithm in algorithms]
+    # Functions of the same name, such as two lambdas, are told apart by number.
+    return [f"{name} ({found[:i].count(name) + 1})" if found.count(name) > 1 else name for i, name in enumerate(found)]
 
 
 def rounds_to_keep(checkpoints: Any, horizon: int, spacing: str) -> np.ndarray:

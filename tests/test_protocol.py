@@ -27,6 +27,7 @@ ALGORITHMS = [
     fb.ConLinUCB(strategy="MCR"),
     fb.ConLinUCB(strategy="UCB"),
     fb.SharedLinUCB(),
+    fb.SharedLinUCB(alpha="theory"),
     fb.Uniform(),
 ]
 every_algorithm = pytest.mark.parametrize("algorithm", ALGORITHMS, ids=lambda a: f"{a.title}-{getattr(a, 'alpha', '')}")

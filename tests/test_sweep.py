@@ -1,8 +1,10 @@
 """Grids: bad input, expansion, one program for all numbers, and runs that do not know of each other."""
 
 import warnings
+from dataclasses import dataclass
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -426,3 +428,39 @@ def test_the_callers_precision_is_left_alone(catalog):
             final = fb.simulate(catalog, fb.Uniform(), **SMALL).final()["regret"].to_numpy()
             assert fits_float32(final), "float32 by default, whatever the caller has switched on"
             assert jax.numpy.ones(1).dtype == (np.float64 if enabled else np.float32)
+
+
+def test_the_same_algorithm_twice_is_refused(catalog):
+    """It would pass for twice as many independent runs."""
+    message = r"^algorithms=LinUCB\(.*\) is not allowed: it is there twice, with the same hyperparameters"
+    for twice in ([fb.LinUCB(), fb.LinUCB()], [fb.LinUCB(lam=1), fb.LinUCB(lam=1.0)], [fb.LinUCB(lam=[1, 1.0])]):
+        with pytest.raises(ValueError, match=message):
+            fb.sweep(catalog, twice, **SMALL)
+    with pytest.raises(ValueError, match=r"^clients=\[2, 2\] is not allowed: its values must differ"):
+        fb.sweep(catalog, fb.LinUCB(), **SMALL | {"clients": [2, 2]})
+
+
+def test_hyperparameters_do_not_shadow_columns(catalog, monkeypatch):
+    @dataclass(frozen=True, kw_only=True)
+    class Shadow(fb.LinUCB, abstract=True):
+        seed: int = 7
+
+    with pytest.raises(ValueError, match=r"^a hyperparameter of Shadow='seed' is not allowed: that name is a column"):
+        fb.sweep(catalog, Shadow(), **SMALL)
+
+
+def test_labels_differ():
+    near = grid.labels([fb.LinUCB(lam=1.0), fb.LinUCB(lam=1.0000001)])
+    assert near == ["LinUCB lam=1.0", "LinUCB lam=1.0000001"]
+    asking = [fb.ArmCon(schedule=b).prepare(50) for b in ("log", lambda t: t // 20, lambda t: t // 10)]
+    assert grid.labels(asking) == [
+        "ArmCon schedule=log",
+        "ArmCon schedule=<lambda> (1)",
+        "ArmCon schedule=<lambda> (2)",
+    ]
+
+
+def test_array_scalars_are_numbers(catalog):
+    given = fb.sweep(catalog, fb.LinUCB(alpha=jnp.float32(0.5)), **SMALL | {"noise": np.float64(0.25)}).final()
+    plain = fb.sweep(catalog, fb.LinUCB(alpha=0.5), **SMALL | {"noise": 0.25}).final()
+    np.testing.assert_array_equal(given["regret"], plain["regret"])

@@ -208,6 +208,7 @@ class Game(NamedTuple):
     asked: Int[Array, ""]
     state: Any
     regret: Float[Array, ""]
+    rounded_off: Float[Array, ""]  # of the regret, which small gaps would never move in float32
     curves: Curves
 
 
@@ -240,12 +241,15 @@ def play_rounds(
             state = learner.learn(state, client, arm, means[arm] + noise[t % BLOCK])
             return state, regret + gaps[arm].sum()
 
-        state, regret = lax.fori_loop(game.t, end, one_round, (game.state, game.regret))
+        state, lost = lax.fori_loop(game.t, end, one_round, (game.state, jnp.zeros((), dtype)))
+        lost = lost + game.rounded_off
+        regret = game.regret + lost
+        rounded_off = lost - (regret - game.regret)
         error = jnp.linalg.norm(learner.theta_hat(state) - client.theta)
         # Every stretch writes into the row of the next checkpoint; the one that ends there is the last to do so.
         values = Curves(regret, game.asked.astype(dtype), error)
         curves = jax.tree.map(lambda curve, value: curve.at[game.row].set(value), game.curves, values)
-        return Game(end, game.row + (end == stops[game.row]), game.asked, state, regret, curves)
+        return Game(end, game.row + (end == stops[game.row]), game.asked, state, regret, rounded_off, curves)
 
     def play_block(until: Int[Array, ""], game: Game) -> Game:
         """To the end of a block of noise, or `until`."""
@@ -276,12 +280,6 @@ def play_rounds(
         return game._replace(state=state)
 
     zeros = jnp.zeros_like(checkpoints)
-    game = Game(
-        jnp.int32(0),
-        jnp.int32(0),
-        jnp.int32(0),
-        learner.start(client),
-        jnp.zeros((), dtype),
-        Curves(zeros, zeros, zeros),
-    )
+    start, zero = jnp.int32(0), jnp.zeros((), dtype)
+    game = Game(start, start, start, learner.start(client), zero, zero, Curves(zeros, zeros, zeros))
     return lax.while_loop(lambda game: game.t < stops[-1], play_between_events, game).curves
