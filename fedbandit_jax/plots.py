@@ -8,7 +8,8 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from fedbandit_jax import _checks
-from fedbandit_jax.results import METRICS, half_width
+from fedbandit_jax.results import METRICS
+from fedbandit_jax.statistics import half_width
 
 if TYPE_CHECKING:
     from fedbandit_jax.results import Results
