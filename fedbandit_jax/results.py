@@ -104,7 +104,7 @@ class Results:
         _checks.choice("metric", metric, METRICS)
         final = self.final()
         statistics.check_varied("parameter", parameter, statistics.varied_parameters(final, self.setting_columns()))
-        lines = list(statistics.lines(final, parameter))
+        lines = statistics.swept_lines(final, parameter)
         if label is not None:
             _checks.choice("label", label, dict.fromkeys(name for name, _, _ in lines))
         rows = []

@@ -126,8 +126,8 @@ def quantile_table(table: pd.DataFrame, keys: Sequence[str], metric: str, levels
 def power_law(table: pd.DataFrame, parameter: str, metric: str) -> dict[str, float]:
     """Least squares of log(mean) = log(factor) + exponent log(parameter), with the exponent's 95 % interval.
 
-    Resampled are the users and seeds that all values of the parameter share. NaN where a value or a mean is not
-    positive, as it then has no logarithm.
+    Resampled are the users and seeds that all values of the parameter share, and the exponent follows their means to
+    first order, as a resampled mean near 0 has no useful logarithm. NaN where a value or a mean is not positive.
     """
     nothing = dict.fromkeys(("exponent", "low", "high", "factor"), float("nan"))
     runs = table.assign(**{parameter: table[parameter].astype(float)})
@@ -146,7 +146,7 @@ def power_law(table: pd.DataFrame, parameter: str, metric: str) -> dict[str, flo
     if len(common):
         users = common.index.get_level_values("user").to_numpy()
         draws, units = bootstrap_means(common.to_numpy(), users, weights / means)
-        low, high = percentile_interval(np.log(np.maximum(draws, 1e-9 * means)) @ weights, units)
+        low, high = percentile_interval(exponent + (draws / means - 1) @ weights, units)
     return {"points": len(at), "exponent": exponent, "low": low, "high": high, "factor": factor}
 
 
@@ -183,6 +183,11 @@ def lines(table: pd.DataFrame, *swept: str) -> Iterator[tuple[str, str, pd.DataF
     where = [c for c in PLACES if c in table and c not in swept and table[c].nunique() > 1]
     for key, rows in table.assign(label=label).groupby(["label", *where], sort=False):
         yield key[0], ", ".join(f"{c}={show(v)}" for c, v in zip(where, key[1:], strict=True)), rows
+
+
+def swept_lines(table: pd.DataFrame, parameter: str) -> list[tuple[str, str, pd.DataFrame]]:
+    """The lines along which the parameter varies."""
+    return [line for line in lines(table, parameter) if line[2][parameter].nunique() > 1]
 
 
 def show(value: Any) -> str:
