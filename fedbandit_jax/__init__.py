@@ -1,8 +1,12 @@
 """Batched Monte Carlo simulation of federated conversational linear bandits."""
 
+from importlib import import_module
+from types import ModuleType
+
 from fedbandit_jax import _runtime
 
 _runtime.protect()  # before anything below can start JAX's backend
+
 
 from fedbandit_jax import datasets, theory  # noqa: E402
 from fedbandit_jax.algorithms import (  # noqa: E402
@@ -48,7 +52,15 @@ __all__ = [
     "Uniform",
     "datasets",
     "g_optimal_design",
+    "plots",
     "simulate",
     "sweep",
     "theory",
 ]
+
+
+def __getattr__(name: str) -> ModuleType:
+    """`fb.plots` on first use: matplotlib is slow to import and not always wanted."""
+    if name == "plots":
+        return import_module("fedbandit_jax.plots")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,26 +1,55 @@
 """Figures of Results, with matplotlib."""
 
-from typing import TYPE_CHECKING
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any
 
 import matplotlib.pyplot as plt
 import numpy as np
-import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.ticker import MaxNLocator
 
-from fedbandit_jax import _checks
-from fedbandit_jax.results import METRICS, half_width
+from fedbandit_jax import _checks, statistics
+from fedbandit_jax.drawing import (
+    AXIS_NAMES,
+    BANDS,
+    PHASE_METRICS,
+    SCALES,
+    STYLE,
+    STYLES,
+    Look,
+    check_positive,
+    check_scales,
+    curve_band,
+    decimals,
+    draw_phases,
+    errors,
+    finish,
+    intervals,
+    named,
+    new_axes,
+    pareto_front,
+    phase_values,
+    scale,
+    show_values,
+)
+from fedbandit_jax.results import METRICS
+from fedbandit_jax.statistics import show
 
 if TYPE_CHECKING:
     from fedbandit_jax.results import Results
 
-COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#999999")  # Okabe-Ito
-STYLES = ("-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)), (0, (1, 1)), (0, (8, 2)))
-AXIS_NAMES = {
-    "regret": "regret",
-    "conversations": "questions per client",
-    "communication": "scalars sent",
-    "theta_error": r"$\|\hat\theta - \theta\|$",
-}
+
+def style(**changes: Any) -> AbstractContextManager[None]:
+    """The look of a paper: `with fb.plots.style(): results.plot.regret().figure.savefig("regret.pdf")`.
+
+    `changes` are matplotlib's rcParams with "_" for ".", such as figure_figsize=(3.3, 2.2).
+    """
+    known: dict[str, Any] = {name.replace(".", "_"): name for name in plt.rcParams}
+    for name in changes:
+        if name not in known:
+            _checks.fail("changes", name, "it must be one of matplotlib's rcParams with '_' for '.'")
+    look: dict[Any, Any] = STYLE | {known[name]: value for name, value in changes.items()}
+    return plt.rc_context(look)
 
 
 class Plots:
@@ -29,43 +58,219 @@ class Plots:
     def __init__(self, results: "Results") -> None:
         self.results = results
 
-    def regret(self, ax: Axes | None = None) -> Axes:
+    def regret(self, ax: Axes | None = None, band: str = "interval") -> Axes:
         """Mean cumulative regret of every setting with its 95 % band."""
-        return self.curves("regret", ax)
+        return self.curves("regret", ax, band)
 
-    def curves(self, metric: str, ax: Axes | None = None) -> Axes:
-        """Mean of a metric against the round, with its 95 % band, a line per setting."""
+    def conversations(self, ax: Axes | None = None, band: str = "interval") -> Axes:
+        """Mean number of questions so far."""
+        return self.curves("conversations", ax, band)
+
+    def theta_error(self, ax: Axes | None = None, band: str = "interval") -> Axes:
+        """Error of the estimate, on a logarithmic axis."""
+        return self.curves("theta_error", ax, band, y="log")
+
+    def curves(
+        self, metric: str, ax: Axes | None = None, band: str = "interval", x: str = "linear", y: str = "linear"
+    ) -> Axes:
+        """A metric against the round, a line per setting.
+
+        The mean with its 95 % t-interval, or for band="quantiles" the median between the 10 % and 90 % quantiles of
+        the runs.
+        """
         _checks.choice("metric", metric, METRICS)
-        ax = ax or plt.subplots(figsize=(5, 3.5), layout="constrained")[1]
-        table = self.results.to_pandas()
+        _checks.choice("band", band, BANDS)
+        check_scales(x, y)
+        own, ax = ax is None, ax or new_axes()
         axes = [c for c in self.results.setting_columns() if c not in ("algorithm", "label")]
-        varied = [c for c in ("dataset", "clients", "arms", "horizon", "noise") if table[c].nunique() > 1]
-        groups = table.groupby(["label", *axes], dropna=False, sort=False)
-        for i, (_, group) in enumerate(groups):
-            first = group.iloc[0]
-            settings = [f"{name}={first[name]}" for name in varied]
-            color = COLORS[i % len(COLORS)]
-            rounds, mean, half = curve_band(group, metric)
-            ax.plot(
-                rounds,
-                mean,
-                color=color,
-                linestyle=STYLES[i % len(STYLES)],
-                label=", ".join([first["label"], *settings]),
-            )
-            ax.fill_between(rounds, mean - half, mean + half, color=color, alpha=0.2, linewidth=0)
+        table = self.results.to_pandas()
+        varied = [c for c in statistics.PLACES if c in table and table[c].nunique() > 1]
+        groups = [group for _, group in table.groupby(["label", *axes], dropna=False, sort=False)]
+        names = [
+            (group["label"].iloc[0], ", ".join(f"{c}={show(group[c].iloc[0])}" for c in varied)) for group in groups
+        ]
+        look = Look(names)
+        positive = []
+        for i, ((label, place), group) in enumerate(zip(names, groups, strict=True)):
+            rounds, middle, low, high = curve_band(group, metric, band)
+            check_positive("y", y, middle.max(keepdims=True), f"{metric} of {named(label, place)}")
+            every = max(len(rounds) // 6, 1)
+            drawn = look(label, place)
+            ax.plot(rounds, middle, label=named(label, place), markevery=(i % every, every), **drawn)
+            ax.fill_between(rounds, low, high, color=drawn["color"], alpha=0.25, linewidth=0)
+            positive.append(middle[middle > 0].min(initial=np.inf))
         ax.set_xlabel("round")
         ax.set_ylabel(AXIS_NAMES[metric])
-        ax.set_xlim(left=0)
-        ax.set_ylim(bottom=0)
-        ax.spines[["top", "right"]].set_visible(False)
-        ax.legend(frameon=False)
+        scale(ax, x, y, lowest=min(positive))
+        return finish(ax, own)
+
+    def against(
+        self,
+        parameter: str,
+        metric: str = "regret",
+        x: str = "linear",
+        y: str = "linear",
+        fit: bool = True,
+        interval: str = "t",
+        ax: Axes | None = None,
+    ) -> Axes:
+        """A final metric against a swept parameter, with 95 % error bars, a line per label.
+
+        With `fit` the line is the fitted power law, its exponent and interval in the legend (`results.exponent`).
+        """
+        _checks.choice("metric", metric, METRICS)
+        _checks.choice("interval", interval, statistics.INTERVALS)
+        check_scales(x, y)
+        final = self.results.final()
+        self._check_varied("parameter", parameter)
+        own, ax = ax is None, ax or new_axes()
+        lines = statistics.swept_lines(final, parameter)
+        look = Look([line[:2] for line in lines])
+        lowest = np.inf
+        for label, place, group in lines:
+            points = intervals(group, [parameter], metric, interval)
+            check_positive("x", x, points.index.to_numpy(float), parameter)
+            check_positive("y", y, points["mean"].to_numpy(), f"{metric} of {named(label, place)}")
+            at, drawn, name = points.index.to_numpy(float), look(label, place), named(label, place)
+            law = statistics.power_law(group, parameter, metric) if fit else {"exponent": np.nan}
+            if np.isfinite(law["exponent"]):
+                name += f": exponent {law['exponent']:.2f}"
+                if np.isfinite(law["low"]):
+                    name += f" [{law['low']:.2f}, {law['high']:.2f}]"
+                dense = np.geomspace(at.min(), at.max(), 100)
+                ax.plot(dense, law["factor"] * dense ** law["exponent"], markevery=[], label=name, **drawn)
+                name, drawn["linestyle"] = "_points", "none"
+            ax.errorbar(at, points["mean"], yerr=errors(points), capsize=3, label=name, **drawn)
+            lowest = min(lowest, points["mean"][points["mean"] > 0].min())
+        ax.set_xlabel(AXIS_NAMES.get(parameter, parameter))
+        ax.set_ylabel(AXIS_NAMES[metric])
+        scale(ax, x, y, lowest=lowest, zero=False)
+        show_values(ax, sorted({float(value) for _, _, group in lines for value in group[parameter]}), x)
+        return finish(ax, own)
+
+    def heatmap(self, x: str, y: str, metric: str = "regret", label: str | None = None, ax: Axes | None = None) -> Axes:
+        """Means of a final metric over two swept parameters, with half their 95 % intervals in the cells."""
+        _checks.choice("metric", metric, METRICS)
+        self._check_varied("x", x)
+        self._check_varied("y", y)
+        if x == y:
+            _checks.fail("y", y, "it must be another parameter than x")
+        lines = list(statistics.lines(self.results.final(), x, y))
+        names = list(dict.fromkeys(name for name, _, _ in lines))
+        if label is not None or len(names) > 1:
+            _checks.choice("label", label, names)
+        chosen = [(place, rows) for name, place, rows in lines if label in (None, name)]
+        if len(chosen) > 1:
+            places = " and ".join(place for place, _ in chosen)
+            _checks.fail("x, y", (x, y), f"nothing else may vary, but there are {places}")
+        points = intervals(chosen[0][1], [x, y], metric)
+        means, halves = (points[column].unstack(x) for column in ("mean", "half"))
+        digits = decimals(means.to_numpy())
+        ax = ax or new_axes()
+        mesh = ax.pcolormesh(np.ma.masked_invalid(means), cmap="cividis", edgecolors="white", linewidth=1)
+        shades = (means - means.min(axis=None)) / max(np.ptp(points["mean"]), 1e-300)
+        for (row, column), mean in np.ndenumerate(means):
+            if np.isfinite(mean):
+                half = halves.iloc[row, column]
+                text = f"{mean:.{digits}f}" + (f"\n±{half:.{digits}f}" if np.isfinite(half) else "")
+                color = "white" if shades.iloc[row, column] < 0.55 else "black"
+                ax.text(column + 0.5, row + 0.5, text, color=color, ha="center", va="center", linespacing=1.3)
+        ax.set_xticks(np.arange(means.shape[1]) + 0.5, [show(v) for v in means.columns])
+        ax.set_yticks(np.arange(means.shape[0]) + 0.5, [show(v) for v in means.index])
+        ax.tick_params(length=0)
+        ax.spines[:].set_visible(False)
+        ax.set_xlabel(AXIS_NAMES.get(x, x))
+        ax.set_ylabel(AXIS_NAMES.get(y, y))
+        bar = ax.figure.colorbar(mesh, ax=ax, label=AXIS_NAMES[metric])
+        bar.outline.set_visible(False)
         return ax
 
+    def tradeoff(
+        self,
+        x: str = "conversations",
+        y: str = "regret",
+        x_scale: str = "linear",
+        y_scale: str = "linear",
+        ax: Axes | None = None,
+    ) -> Axes:
+        """Two final metrics of every setting with 95 % error bars, and the Pareto front of each place.
 
-def curve_band(group: pd.DataFrame, metric: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Rounds, mean, and half the 95 % interval; over users where they differ, else over seeds."""
-    unit = "user" if group["user"].nunique() > 1 else "seed"
-    units = group.pivot_table(index=unit, columns="round", values=metric, aggfunc="mean")
-    half = np.nan_to_num(half_width(units.to_numpy()))
-    return units.columns.to_numpy(), units.mean().to_numpy(), half
+        Filled are the settings that no other of their place betters in both; less is better.
+        """
+        _checks.choice("x", x, METRICS)
+        _checks.choice("y", y, METRICS)
+        _checks.choice("x_scale", x_scale, SCALES)
+        _checks.choice("y_scale", y_scale, SCALES)
+        if x == y:
+            _checks.fail("y", y, "it must be another metric than x")
+        own, ax = ax is None, ax or new_axes()
+        lines = list(statistics.lines(self.results.final()))
+        look = Look([(label, "") for label, _, _ in lines])
+        points = [[intervals(rows, ["horizon"], metric) for metric in (x, y)] for _, _, rows in lines]
+        at = np.array([[found["mean"].iloc[0] for found in both] for both in points])
+        check_positive("x_scale", x_scale, at[:, 0], x)
+        check_positive("y_scale", y_scale, at[:, 1], y)
+        on_front: set[int] = set()
+        for i, place in enumerate(dict.fromkeys(place for _, place, _ in lines)):
+            here = [k for k, line in enumerate(lines) if line[1] == place]
+            front = [here[k] for k in pareto_front(at[here])]
+            on_front.update(front)
+            # No setting lies left of and below this staircase; it reaches as far as the settings do.
+            corners = [(at[front[0], 0], at[here, 1].max()), *at[front], (at[here, 0].max(), at[front[-1], 1])]
+            steps: dict[str, Any] = {"drawstyle": "steps-post", "linestyle": STYLES[i % len(STYLES)]}
+            name = named("Pareto front", place)
+            ax.plot(*np.transpose(corners), color="0.45", linewidth=1, zorder=1, label=name, **steps)
+        seen: set[str] = set()
+        for k, (label, _, _) in enumerate(lines):
+            drawn = look(label, "") | {"linestyle": "none", "markersize": 6, "elinewidth": 1, "capsize": 2}
+            drawn |= {} if k in on_front else {"markerfacecolor": "white"}
+            xerr, yerr = (errors(found) for found in points[k])
+            name = "_again" if label in seen else label
+            ax.errorbar(at[k, :1], at[k, 1:], xerr=xerr, yerr=yerr, label=name, **drawn)
+            seen.add(label)
+        ax.set_xlabel(AXIS_NAMES[x])
+        ax.set_ylabel(AXIS_NAMES[y])
+        scale(ax, x_scale, y_scale, lowest=at[:, 1].min(), zero=False)
+        return finish(ax, own)
+
+    def phases(self, metric: str = "active", label: str | None = None, ax: Axes | None = None) -> Axes:
+        """A diagnostic by phase, mean and 95 % interval over the runs that reach it.
+
+        "active" arms; "questions"; "lambda_min" before (hollow) and after the questions, against the wanted s (grey);
+        "max_gap" against 4 (1 + elimination_scale) sqrt(N / M) eps (grey), its bound on the good event from the
+        second phase on.
+        """
+        _checks.choice("metric", metric, PHASE_METRICS)
+        table = phase_values(self.results.phases(), metric)
+        if not len(table):
+            _checks.fail("metric", metric, "no algorithm of these results tells it by phase")
+        if label is not None:
+            _checks.choice("label", label, table["label"].unique())
+            table = table[table["label"] == label]
+        own, ax = ax is None, ax or new_axes()
+        ax.set_yscale("log" if metric == "max_gap" else "linear")
+        lines = list(statistics.lines(table))
+        look = Look([line[:2] for line in lines])
+        for name, place, rows in lines:
+            drawn, title = look(name, place), named(name, place)
+            draw_phases(ax, rows, "value", label=title + (", after" if metric == "lambda_min" else ""), **drawn)
+            if "before" in rows:
+                hollow = drawn | {"markerfacecolor": "white", "linestyle": ":"}
+                draw_phases(ax, rows, "before", label=f"{title}, before", **hollow)
+            if "bound" in rows and rows["bound"].notna().any():
+                bound = rows.groupby("phase")["bound"].mean().dropna()
+                grey = {"color": "0.55", "marker": drawn["marker"], "markersize": 3, "linewidth": 1}
+                what = "wanted $s$" if metric == "lambda_min" else "bound"
+                ax.plot(bound.index, bound, label=f"{title}, {what}", zorder=1, **grey)
+        ax.set_xlabel("phase")
+        ax.set_ylabel(PHASE_METRICS[metric])
+        ax.xaxis.set_major_locator(MaxNLocator(integer=True))
+        if metric != "max_gap":
+            ax.set_ylim(bottom=0)
+        if metric == "active":
+            ax.yaxis.set_major_locator(MaxNLocator(integer=True))
+        return finish(ax, own)
+
+    def _check_varied(self, argument: str, name: str) -> None:
+        final = self.results.final()
+        statistics.check_varied(argument, name, statistics.varied_parameters(final, self.results.setting_columns()))

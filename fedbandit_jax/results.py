@@ -11,9 +11,8 @@ import jax
 import numpy as np
 import pandas as pd
 from pandas.api.types import is_object_dtype
-from scipy.special import stdtrit
 
-from fedbandit_jax import _checks
+from fedbandit_jax import _checks, statistics
 from fedbandit_jax.algorithms.base import Trace
 
 if TYPE_CHECKING:
@@ -23,7 +22,6 @@ METRICS = ("regret", "conversations", "communication", "theta_error")
 SETTING = ("dataset", "algorithm", "label", "clients", "arms", "horizon", "noise")  # and the hyperparameters
 RUN = (*SETTING, "user", "seed")
 FLAGS = ("complete", "lemma_holds", "good_event", "best_arm_active")
-CONFIDENCE = 0.95
 
 
 def describe_environment(devices: Sequence[jax.Device]) -> dict[str, Any]:
@@ -82,12 +80,39 @@ class Results:
         """A row per run and phase: length, active arms, questions, eigenvalues, good event and more."""
         return self._phases.copy()
 
-    def summary(self, metric: str = "regret") -> pd.DataFrame:
-        """Mean, standard deviation, count and 95 % interval of a final metric per setting."""
+    def summary(self, metric: str = "regret", interval: str = "t") -> pd.DataFrame:
+        """Mean, standard deviation, count and 95 % interval, "t" or "bootstrap", of a final metric per setting."""
+        _checks.choice("metric", metric, METRICS)
+        _checks.choice("interval", interval, statistics.INTERVALS)
+        groups = self.final().groupby(self.setting_columns(), dropna=False, sort=False)
+        found = groups.apply(lambda g: statistics.mean_interval(g, metric, interval), include_groups=False)
+        return found.reset_index()
+
+    def quantiles(self, metric: str = "regret", levels: Sequence[float] = (0.1, 0.5, 0.9)) -> pd.DataFrame:
+        """Quantiles of a metric over the runs of each setting, at every checkpoint: columns q10, q50, q90."""
+        _checks.choice("metric", metric, METRICS)
+        if not len(levels):
+            _checks.fail("levels", levels, "it must name at least one quantile")
+        levels = [_checks.real("levels", level, 0, 1) for level in levels]
+        return statistics.quantile_table(self._curves, [*self.setting_columns(), "round"], metric, levels)
+
+    def exponent(self, parameter: str, metric: str = "regret", label: str | None = None) -> pd.DataFrame:
+        """Fitted p of final metric = factor * parameter^p, with a 95 % interval, for each label and place.
+
+        A hyperparameter that is swept leaves the label: FedConPE N=1 and FedConPE N=2 are FedConPE.
+        """
         _checks.choice("metric", metric, METRICS)
         final = self.final()
-        groups = final.groupby(self.setting_columns(), dropna=False, sort=False)
-        return groups.apply(lambda g: mean_interval(g, metric), include_groups=False).reset_index()
+        statistics.check_varied("parameter", parameter, statistics.varied_parameters(final, self.setting_columns()))
+        lines = statistics.swept_lines(final, parameter)
+        if label is not None:
+            _checks.choice("label", label, dict.fromkeys(name for name, _, _ in lines))
+        rows = []
+        for name, _, group in lines:
+            if label in (None, name):
+                place = {c: group[c].iloc[0] for c in statistics.PLACES if c != parameter}
+                rows.append({"label": name} | place | statistics.power_law(group, parameter, metric))
+        return pd.DataFrame(rows)
 
     def setting_columns(self) -> list[str]:
         """The columns that tell one setting from another."""
@@ -107,13 +132,13 @@ class Results:
     def compare(self, label: str, metric: str = "regret") -> pd.DataFrame:
         """How many percent `label` lies below each other algorithm at the last round, with a 95 % interval.
 
-        Paired: both play the same users, arm sets and seeds. The interval is a bootstrap over users, the seeds of
-        a user staying together, or over seeds where there is only one user.
+        Paired: both play the same users, arm sets and seeds, and only runs that both have count. `difference` is
+        label's mean less the other's. The intervals are bootstraps over users, then seeds within a user.
         """
         _checks.choice("metric", metric, METRICS)
         final = self.final()
         _checks.choice("label", label, final["label"].unique())
-        where = ["dataset", "clients", "arms", "horizon", "noise"]
+        where = list(statistics.PLACES)
         rows = []
         for place, group in final.groupby(where, sort=False):
             table = group.pivot_table(index=["user", "seed"], columns="label", values=metric, sort=False)
@@ -121,8 +146,9 @@ class Results:
                 continue
             for other in table.columns.drop(label):
                 pairs = table[[label, other]].dropna()
-                found = percent_below(pairs[label], pairs[other])
-                rows.append(dict(zip(where, place, strict=True)) | {"label": label, "other": other} | found)
+                if len(pairs):
+                    found = statistics.paired(pairs)
+                    rows.append(dict(zip(where, place, strict=True)) | {"label": label, "other": other} | found)
         return pd.DataFrame(rows)
 
     @property
@@ -187,46 +213,3 @@ def check_finite(runs: pd.DataFrame, trace: Trace) -> None:
         if bad.any():
             row = runs.iloc[int(np.argmax(bad))].to_dict()
             raise FloatingPointError(f"{name} is not finite in {bad.sum()} of {len(runs)} runs, first in {row}")
-
-
-def interval_units(group: pd.DataFrame, metric: str) -> np.ndarray:
-    """The independent units behind a mean: users where they differ (each its mean over seeds), else seeds."""
-    by_user = group.groupby("user")[metric].mean()
-    return by_user.to_numpy() if len(by_user) > 1 else group[metric].to_numpy()
-
-
-def half_width(units: np.ndarray, axis: int = 0) -> np.ndarray:
-    """Half the 95 % t-interval of the mean of independent units; NaN for a single one."""
-    n = units.shape[axis]
-    if n < 2:
-        return np.full(units.mean(axis=axis).shape, np.nan)
-    return np.asarray(stdtrit(n - 1, (1 + CONFIDENCE) / 2) * units.std(axis=axis, ddof=1) / np.sqrt(n))
-
-
-def mean_interval(group: pd.DataFrame, metric: str) -> pd.Series:
-    mean = group[metric].mean()
-    half = float(half_width(interval_units(group, metric)))
-    return pd.Series(
-        {
-            "count": len(group),
-            "mean": mean,
-            "sd": group[metric].std(),
-            "low": mean - half,
-            "high": mean + half,
-        }
-    )
-
-
-def percent_below(ours: pd.Series, theirs: pd.Series, resamples: int = 2000) -> dict[str, float]:
-    """100 (1 - mean(ours) / mean(theirs)) of paired runs, with a bootstrap interval."""
-    both = pd.DataFrame({"ours": ours, "theirs": theirs})
-    by_user = both.groupby(level="user").mean()
-    units = (by_user if len(by_user) > 1 else both).to_numpy()
-    draws = np.random.default_rng(0).integers(len(units), size=(resamples, len(units)))
-    means = units[draws].mean(axis=1)
-    tail = 100 * (1 - CONFIDENCE) / 2
-    low, high = np.percentile(100 * (1 - means[:, 0] / means[:, 1]), [tail, 100 - tail])
-    center = 100 * (1 - units[:, 0].mean() / units[:, 1].mean())
-    if len(units) < 2:
-        low = high = float("nan")
-    return {"pairs": len(both), "percent_below": center, "low": float(low), "high": float(high)}

@@ -1,0 +1,198 @@
+"""How figures look, and what they draw: colours, scales, legends, points with error bars."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
+from matplotlib.ticker import LogFormatter, NullFormatter
+
+from fedbandit_jax import _checks, statistics
+from fedbandit_jax.statistics import half_width, show
+
+COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#999999")  # Okabe-Ito
+STYLES = ("-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)), (0, (1, 1)), (0, (8, 2)))
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<")
+BANDS = ("interval", "quantiles")
+SCALES = ("linear", "log")
+AXIS_NAMES = {
+    "regret": "regret",
+    "conversations": "questions per client",
+    "communication": "scalars sent",
+    "theta_error": r"$\|\hat\theta - \theta\|$",
+    "clients": r"clients $M$",
+    "arms": r"arms $K$",
+    "horizon": r"horizon $T$",
+    "noise": r"noise $\sigma$",
+}
+PHASE_METRICS = {
+    "active": "active arms",
+    "questions": "questions per client",
+    "lambda_min": r"$\lambda_{\min}$",
+    "max_gap": "largest gap of an active arm",
+}
+STYLE: dict[str, Any] = {
+    "figure.figsize": (5, 3.2),
+    "figure.dpi": 150,
+    "savefig.dpi": 300,
+    "font.family": "STIXGeneral",  # like Times, and part of matplotlib
+    "mathtext.fontset": "stix",
+    "font.size": 10,
+    "axes.labelsize": 10,
+    "legend.fontsize": 9,
+    "xtick.labelsize": 9,
+    "ytick.labelsize": 9,
+    "axes.linewidth": 0.8,
+    "lines.linewidth": 1.4,
+    "lines.markersize": 4.5,
+    "pdf.fonttype": 42,  # TrueType: text stays text, which publishers ask for
+    "ps.fonttype": 42,
+}
+
+
+class Look:
+    """Colour and marker for each label, line style for each place; all three for what varies if only one does."""
+
+    def __init__(self, drawn: Sequence[tuple[str, str]]) -> None:
+        self.labels = list(dict.fromkeys(label for label, _ in drawn))
+        self.places = list(dict.fromkeys(place for _, place in drawn))
+
+    def __call__(self, label: str, place: str) -> dict[str, Any]:
+        i, j = self.labels.index(label), self.places.index(place)
+        if len(self.labels) == 1:
+            i = j
+        if len(self.places) == 1:
+            j = i
+        shift = i // len(COLORS)  # the ninth has the first colour, but a pair of marker and style of its own
+        return {
+            "color": COLORS[i % len(COLORS)],
+            "marker": MARKERS[(i + shift) % len(MARKERS)],
+            "linestyle": STYLES[(j + 2 * shift) % len(STYLES)],
+        }
+
+
+def decimals(values: np.ndarray) -> int:
+    """Digits after the point that give the largest value three digits."""
+    largest = np.nanmax(np.abs(values))
+    return int(max(0, 2 - np.floor(np.log10(largest)))) if largest > 0 else 0
+
+
+def new_axes() -> Axes:
+    return plt.subplots(layout="constrained")[1]
+
+
+def named(label: str, place: str) -> str:
+    return f"{label}, {place}" if place else label
+
+
+def check_scales(x: str, y: str) -> None:
+    _checks.choice("x", x, SCALES)
+    _checks.choice("y", y, SCALES)
+
+
+def check_positive(argument: str, chosen: str, values: np.ndarray, what: str) -> None:
+    """A logarithmic axis would leave out what is not positive."""
+    if chosen == "log" and np.min(values) <= 0:
+        _checks.fail(argument, chosen, f"it must be 'linear', as {what} is {show(float(np.min(values)))} somewhere")
+
+
+def scale(ax: Axes, x: str, y: str, lowest: float, zero: bool = True) -> None:
+    """Set the scales; linear axes start at 0 (x only with `zero`), a logarithmic y below the lowest positive mean."""
+    ax.set_xscale(x)
+    ax.set_yscale(y)
+    if x == "linear" and zero:
+        ax.set_xlim(left=0)
+    if y == "linear":
+        ax.set_ylim(bottom=0)
+    elif np.isfinite(lowest) and ax.get_ylim()[0] < lowest / 2:
+        ax.set_ylim(bottom=lowest / 2)
+    for chosen, axis in ((x, ax.xaxis), (y, ax.yaxis)):
+        low, high = axis.get_view_interval()
+        if chosen == "log" and high < 50 * low:  # 200, 300 rather than 2 x 10^2
+            axis.set_major_formatter(LogFormatter(minor_thresholds=(2, 0.5)))
+            axis.set_minor_formatter(LogFormatter(minor_thresholds=(2, 0.5)))
+
+
+def show_values(ax: Axes, values: Sequence[float], x: str) -> None:
+    """Ticks at the swept values, unless there are many."""
+    if len(values) <= 8:
+        ax.set_xticks(values, [show(float(v)) for v in values])
+    if x == "log":
+        ax.xaxis.set_minor_formatter(NullFormatter())
+
+
+def finish(ax: Axes, own: bool) -> Axes:
+    """Spines and a legend that covers nothing: above the axes if short, else to their right, in a wider figure."""
+    ax.spines[["top", "right"]].set_visible(False)
+    handles, names = ax.get_legend_handles_labels()
+    order = sorted(range(len(names)), key=lambda i: isinstance(handles[i], Line2D))  # bounds and fronts come last
+    handles, names = [handles[i] for i in order], [names[i] for i in order]
+    if len(names) <= 4:
+        columns = max(1, min(len(names), 60 // (max(map(len, names)) + 8)))
+        columns = 2 if columns == 3 < len(names) else columns
+        ax.legend(
+            handles, names, frameon=False, loc="lower left", bbox_to_anchor=(0, 1), ncols=columns, borderaxespad=0.2
+        )
+        return ax
+    legend = ax.legend(handles, names, frameon=False, loc="upper left", bbox_to_anchor=(1.01, 1), borderaxespad=0)
+    figure = ax.get_figure(root=True)
+    if own and figure is not None:
+        width, height = figure.get_size_inches()
+        figure.set_size_inches(width + legend.get_window_extent().width / figure.dpi - 0.2 * width, height)
+    return ax
+
+
+def curve_band(group: pd.DataFrame, metric: str, band: str) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Rounds, middle, lower and upper end; intervals over users where they differ, else over seeds."""
+    if band == "quantiles":
+        found = group.groupby("round")[metric].quantile([0.5, 0.1, 0.9]).unstack()
+        return found.index.to_numpy(), *(found[level].to_numpy() for level in (0.5, 0.1, 0.9))
+    unit = "user" if group["user"].nunique() > 1 else "seed"
+    units = group.pivot_table(index=unit, columns="round", values=metric, aggfunc="mean")
+    mean, half = units.mean().to_numpy(), np.nan_to_num(half_width(units.to_numpy()))
+    return units.columns.to_numpy(), mean, mean - half, mean + half
+
+
+def intervals(rows: pd.DataFrame, by: list[str], metric: str, interval: str = "t") -> pd.DataFrame:
+    """mean, low, high and half of `metric` for each value of `by`."""
+    found = rows.groupby(by).apply(lambda g: statistics.mean_interval(g, metric, interval), include_groups=False)
+    return found.assign(half=(found["high"] - found["low"]) / 2)
+
+
+def errors(points: pd.DataFrame) -> np.ndarray:
+    """Lengths of error bars below and above the means, none where there is no interval."""
+    below, above = points["mean"] - points["low"], points["high"] - points["mean"]
+    return np.nan_to_num(np.maximum(np.array([below, above], float), 0))
+
+
+def pareto_front(points: np.ndarray) -> list[int]:
+    """Rows (x, y) that no other row betters: less of one and no more of the other; in order of x."""
+    no_worse = (points[:, None] <= points[None]).all(axis=2)
+    better = no_worse & (points[:, None] < points[None]).any(axis=2)
+    front = np.flatnonzero(~better.any(axis=0))
+    return front[np.lexsort(points[front].T[::-1])].tolist()
+
+
+def phase_values(phases: pd.DataFrame, metric: str) -> pd.DataFrame:
+    """The diagnostic as columns value, and where they exist before and bound."""
+    column = {"active": "active_mean", "lambda_min": "lambda_min_after"}.get(metric, metric)
+    if column not in phases:
+        return phases.iloc[:0]
+    table = phases.assign(value=phases[column])[phases[column].notna()]
+    if metric == "lambda_min":
+        table = table.assign(before=table["lambda_min"], bound=table["wanted_information"])
+    if metric == "max_gap" and "N" in table:
+        bound = 4 * (1 + table["elimination_scale"]) * np.sqrt(table["N"] / table["clients"]) * table["eps"]
+        table = table.assign(bound=bound.where(table["phase"] > 1))
+    return table
+
+
+def draw_phases(ax: Axes, rows: pd.DataFrame, column: str, **drawn: Any) -> None:
+    """Means by phase with error bars."""
+    points = intervals(rows, ["phase"], column, "t")
+    if ax.get_yscale() == "log":
+        points = points[points["mean"] > 0]
+    ax.errorbar(points.index, points["mean"], yerr=errors(points), capsize=2, **drawn)
