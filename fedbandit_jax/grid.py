@@ -92,17 +92,17 @@ def labels(algorithms: Sequence[Algorithm]) -> list[str]:
     for algorithm in algorithms:
         by_name.setdefault(algorithm.title, []).append(algorithm.hyperparameters())
 
-    def label(algorithm: Algorithm) -> str:
-        same = by_name[algorithm.title]
-        own = algorithm.hyperparameters()
-        varied = [
-            f"{key}={own[key]:g}" if isinstance(own[key], float) else f"{key}={own[key]}"
-            for key in own
-            if len({repr(other.get(key)) for other in same}) > 1
-        ]
-        return " ".join([algorithm.title, *varied])
+    return [label_of(a.title, a.hyperparameters(), by_name[a.title]) for a in algorithms]
 
-    return [label(algorithm) for algorithm in algorithms]
+
+def label_of(title: str, own: dict[str, Any], same: Sequence[dict[str, Any]]) -> str:
+    """A title, with the hyperparameters in which algorithms of the same title differ."""
+    varied = [
+        f"{key}={own[key]:g}" if isinstance(own[key], float) else f"{key}={own[key]}"
+        for key in own
+        if len({repr(other.get(key)) for other in same}) > 1
+    ]
+    return " ".join([title, *varied])
 
 
 def rounds_to_keep(checkpoints: Any, horizon: int, spacing: str) -> np.ndarray:
