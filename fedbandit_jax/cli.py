@@ -11,7 +11,7 @@ from rich.markup import escape
 from rich.table import Table
 
 import fedbandit_jax as fb
-from fedbandit_jax import cli_data
+from fedbandit_jax import cli_data, cli_sweep
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -20,6 +20,7 @@ app = typer.Typer(
     help="Simulate federated conversational linear bandits: thousands of runs as compiled array programs.",
 )
 app.add_typer(cli_data.app, name="data")
+app.command()(cli_sweep.sweep)
 console = Console()
 
 
@@ -144,6 +145,6 @@ def entry_point() -> None:
     """Run the command; a wrong argument ends in one sentence, not a traceback."""
     try:
         app()
-    except (ValueError, OSError) as error:
+    except (ValueError, OSError, FloatingPointError) as error:
         Console(stderr=True).print(f"[bold red]Error:[/] {escape(str(error))}", highlight=False)
         sys.exit(2)

@@ -65,6 +65,11 @@ def table_of_runs(cells: Sequence[Cell], users: Sequence[int], seeds: Sequence[i
     )
 
 
+def lanes_per_device(algorithm: Algorithm, arms: int, dim: int, device: jax.Device) -> int:
+    """Clients to play side by side on one device."""
+    return algorithm.lanes(arms, dim) if device.platform == "cpu" else ACCELERATOR_LANES
+
+
 class Program:
     """All cells of one static group on all devices."""
 
@@ -97,7 +102,7 @@ class Program:
             lambda *values: np.asarray(values, real)[cell], *(cell.algorithm for cell in cells)
         )
         max_clients = 1 if first.independent_clients else max_clients
-        lanes = first.lanes(max_arms, catalog.dim) if devices[0].platform == "cpu" else ACCELERATOR_LANES
+        lanes = lanes_per_device(first, max_arms, catalog.dim, devices[0])
         self.chunk = len(devices) * max(1, lanes // max_clients)
         self.compile_seconds = 0.0
 
@@ -107,13 +112,14 @@ class Program:
         self.shared = jax.device_put(shared, NamedSharding(mesh, PartitionSpec()))
         self.play = partial(run_batch, mesh=mesh, max_clients=max_clients, max_arms=max_arms)
 
-    def run(self) -> Iterator[Trace]:
-        """Traces of the lanes in order, a chunk each; the next chunk is on its way while one is read."""
-        total = len(self.batch.user)
+    def run(self, lanes: np.ndarray | None = None) -> Iterator[Trace]:
+        """Traces of some lanes, or all, in order, a chunk each; the next chunk is on its way while one is read."""
+        lanes = np.arange(len(self.batch.user)) if lanes is None else lanes
+        total = len(lanes)
         waiting: list[tuple[int, Trace]] = []
         for first in range(0, total, self.chunk):
             # The last chunk is filled up with copies of the last lane: one shape, one program.
-            index = np.minimum(np.arange(first, first + self.chunk), total - 1)
+            index = lanes[np.minimum(np.arange(first, first + self.chunk), total - 1)]
             before, began = traces, time.perf_counter()
             trace = self.play(*jax.tree.map(lambda x, i=index: x[i], (self.algorithm, self.batch)), *self.shared)
             if traces > before:
@@ -124,18 +130,37 @@ class Program:
         for entry in waiting:
             yield _to_host(*entry)
 
-    def clients_in(self, lanes: int) -> int:
-        """Clients in a number of lanes, about: for progress."""
-        return round(lanes * self.table["clients"].sum() / len(self.batch.user))
+    def finished(self, runs: np.ndarray) -> Iterator[tuple[np.ndarray, Trace]]:
+        """Play some rows of the table; yields rows and their traces as soon as all of their lanes are done."""
+        lanes = np.concatenate([self.first_lane[r] + np.arange(self.clients[r]) for r in runs])
+        ends = np.cumsum(self.clients[runs])
+        given, done = 0, 0
+        waiting: list[Trace] = []
+        for part in self.run(lanes):
+            waiting.append(part)
+            done += len(part.regret)
+            count = int(np.searchsorted(ends, done, side="right"))
+            if count > given:
+                together = concatenate(waiting)
+                cut = ends[count - 1] - (done - len(together.regret))
+                whole, rest = (jax.tree.map(lambda x, s=s: x[s], together) for s in (slice(cut), slice(cut, None)))
+                rows, given, waiting = runs[given:count], count, [rest]
+                yield rows, self.per_run([whole], rows)
 
-    def per_run(self, parts: Sequence[Trace]) -> Trace:
-        """Traces of the lanes put together to traces of the runs: clients that play alone are added up."""
-        lanes: Trace = jax.tree.map(lambda *xs: np.concatenate(xs), *parts)
-        if (self.clients == 1).all():
+    def per_run(self, parts: Sequence[Trace], runs: np.ndarray | None = None) -> Trace:
+        """Traces of lanes put together to traces of their runs: clients that play alone are added up."""
+        lanes = concatenate(parts)
+        clients = self.clients if runs is None else self.clients[runs]
+        if (clients == 1).all():
             return lanes
-        total: Trace = jax.tree.map(lambda curve: np.add.reduceat(curve, self.first_lane, axis=0), lanes)
-        count = self.clients[:, None]
+        first = np.cumsum(clients) - clients
+        total: Trace = jax.tree.map(lambda curve: np.add.reduceat(curve, first, axis=0), lanes)
+        count = clients[:, None]
         return total._replace(conversations=total.conversations / count, theta_error=total.theta_error / count)
+
+
+def concatenate(parts: Sequence[Trace]) -> Trace:
+    return jax.tree.map(lambda *xs: np.concatenate(xs), *parts)
 
 
 def _to_host(count: int, trace: Trace) -> Trace:

@@ -106,20 +106,21 @@ def labels(algorithms: Sequence[Algorithm]) -> list[str]:
     for algorithm in algorithms:
         by_name.setdefault(algorithm.title, []).append(algorithm.hyperparameters())
 
-    def label(algorithm: Algorithm) -> str:
-        same, own = by_name[algorithm.title], algorithm.hyperparameters()
-        varied = []
-        for key, value in own.items():
-            others = {other[key] for other in same if key in other}
-            if len(others) > 1:
-                short = {f"{v:g}" if isinstance(v, float) else str(v) for v in others}
-                is_short = isinstance(value, float) and len(short) == len(others)
-                varied.append(f"{key}={value:g}" if is_short else f"{key}={value}")
-        return " ".join([algorithm.title, *varied])
-
-    found = [label(algorithm) for algorithm in algorithms]
+    found = [label_of(a.title, a.hyperparameters(), by_name[a.title]) for a in algorithms]
     # Functions of the same name, such as two lambdas, are told apart by number.
     return [f"{name} ({found[:i].count(name) + 1})" if found.count(name) > 1 else name for i, name in enumerate(found)]
+
+
+def label_of(title: str, own: dict[str, Any], same: Sequence[dict[str, Any]]) -> str:
+    """A title, with the hyperparameters in which algorithms of the same title differ."""
+    varied = []
+    for key, value in own.items():
+        others = {repr(other.get(key)): other.get(key) for other in same}
+        if len(others) > 1:
+            short = {f"{v:g}" if isinstance(v, float) else str(v) for v in others.values()}
+            is_short = isinstance(value, float) and len(short) == len(others)
+            varied.append(f"{key}={value:g}" if is_short else f"{key}={value}")
+    return " ".join([title, *varied])
 
 
 def rounds_to_keep(checkpoints: Any, horizon: int, spacing: str) -> np.ndarray:

@@ -47,24 +47,21 @@ class Results:
         cls, dataset: str, tables: Sequence[tuple[pd.DataFrame, np.ndarray, Trace]], settings: dict[str, Any]
     ) -> "Results":
         """Tidy up (a table with a row per run, the rounds kept, traces with axes R and P) of each program."""
-        curves, phases = [], []
+        tidied = []
         for runs, rounds, trace in tables:
             runs = runs.copy()
             runs.insert(0, "dataset", dataset)
             check_finite(runs, trace)
-            values = {name: np.asarray(getattr(trace, name), np.float64).ravel() for name in METRICS}
-            index = np.repeat(np.arange(len(runs)), len(rounds))
-            table = runs.iloc[index].reset_index(drop=True)
-            curves.append(table.assign(round=np.tile(rounds, len(runs)), **values))
-            if trace.phases:
-                run, row = np.nonzero(trace.phases["phase"])
-                table = runs.iloc[run].reset_index(drop=True)
-                found = {name: column[run, row] for name, column in trace.phases.items()}
-                found |= {name: found[name].astype(bool) for name in FLAGS if name in found}
-                phases.append(table.assign(**found | {"phase": found["phase"].astype(int)}))
-        ordered = missing_as_nan(pd.concat(curves, ignore_index=True))
+            tidied.append(tidy(runs, rounds, trace))
+        return cls.from_tables(tidied, settings)
+
+    @classmethod
+    def from_tables(cls, tables: Sequence[tuple[pd.DataFrame, pd.DataFrame]], settings: dict[str, Any]) -> "Results":
+        """Put together tidy (curves, phases) of each program; phases may be empty."""
+        ordered = missing_as_nan(pd.concat([curves for curves, _ in tables], ignore_index=True))
         trailing = ["round", *METRICS]
         ordered = ordered[[c for c in ordered.columns if c not in trailing] + trailing]
+        phases = [found for _, found in tables if len(found)]
         diagnostics = missing_as_nan(pd.concat(phases, ignore_index=True)) if phases else pd.DataFrame()
         return cls(ordered, diagnostics, settings)
 
@@ -168,8 +165,12 @@ class Results:
 
     @classmethod
     def load(cls, folder: str | Path) -> "Results":
-        """Read what `save` wrote."""
+        """Read what `save` wrote, or the folder that a sweep got as `out`."""
         folder = Path(folder)
+        if (folder / "manifest.json").is_file():
+            from fedbandit_jax import storage  # which makes Results itself
+
+            return storage.load(folder)
         missing = [n for n in ("curves.parquet", "phases.parquet", "settings.json") if not (folder / n).is_file()]
         if missing:
             raise FileNotFoundError(f"{folder} holds no saved results: {', '.join(missing)} not found")
@@ -182,6 +183,20 @@ class Results:
     def __repr__(self) -> str:
         labels = ", ".join(self._curves["label"].unique())
         return f"Results({len(self.final())} runs of {labels})"
+
+
+def tidy(runs: pd.DataFrame, rounds: np.ndarray, trace: Trace) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Curves, a row per run and checkpoint, and phases, a row per run and phase, after the columns of `runs`."""
+    values = {name: np.asarray(getattr(trace, name), np.float64).ravel() for name in METRICS}
+    table = runs.iloc[np.repeat(np.arange(len(runs)), len(rounds))].reset_index(drop=True)
+    curves = table.assign(round=np.tile(rounds, len(runs)), **values)
+    if not trace.phases:
+        return curves, pd.DataFrame()
+    run, row = np.nonzero(trace.phases["phase"])
+    found = {name: np.asarray(column[run, row], np.float64) for name, column in trace.phases.items()}
+    found |= {name: found[name].astype(bool) for name in FLAGS if name in found}
+    phases = runs.iloc[run].reset_index(drop=True).assign(**found | {"phase": found["phase"].astype(int)})
+    return curves, phases
 
 
 def missing_as_nan(table: pd.DataFrame) -> pd.DataFrame:
@@ -206,10 +221,14 @@ def words_as_numbers(table: pd.DataFrame) -> pd.DataFrame:
     return table
 
 
+def not_finite(trace: Trace) -> dict[str, np.ndarray]:
+    """Which runs of a trace with axes R and P have a curve that is not finite, by metric."""
+    return {name: ~np.isfinite(np.asarray(getattr(trace, name))).all(axis=1) for name in METRICS}
+
+
 def check_finite(runs: pd.DataFrame, trace: Trace) -> None:
     """Name the first run whose curves are not finite."""
-    for name in METRICS:
-        bad = ~np.isfinite(np.asarray(getattr(trace, name))).all(axis=1)
+    for name, bad in not_finite(trace).items():
         if bad.any():
             row = runs.iloc[int(np.argmax(bad))].to_dict()
             raise FloatingPointError(f"{name} is not finite in {bad.sum()} of {len(runs)} runs, first in {row}")

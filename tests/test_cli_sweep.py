@@ -1,0 +1,186 @@
+"""The shell command for sweeps and the files it reads."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+import fedbandit_jax as fb
+from fedbandit_jax import cli, engine, storage, sweep_file
+
+EXAMPLES = sorted((Path(__file__).parent.parent / "notebooks" / "sweeps").glob("*.toml"))
+SMALL = """
+clients = [2, 3]
+arms = 7
+horizon = 300
+users = 2
+seeds = [0, 4]
+checkpoints = 8
+noise = 0.2
+
+[data]
+dim = 6
+num_arms = 60
+num_key_terms = 30
+num_users = 6
+
+[[algorithms]]
+name = "LinUCB"
+alpha = [0.5, 1]
+
+[[algorithms]]
+name = "Uniform"
+"""
+
+
+def written(folder, text):
+    path = folder / "small.toml"
+    path.write_text(text)
+    return path
+
+
+def invoke(*arguments):
+    return CliRunner().invoke(cli.app, ["sweep", *map(str, arguments)])
+
+
+def test_the_command_does_what_the_file_says(catalog, tmp_path):
+    out = tmp_path / "out"
+    file = written(tmp_path, f"out = {str(out)!r}\n" + SMALL)
+    result = invoke(file)
+    assert result.exit_code == 0, result.output
+    assert "6 cells, 24 runs: 24 computed in" in result.output
+    found = fb.sweep(
+        catalog,
+        [fb.LinUCB(alpha=[0.5, 1]), fb.Uniform()],
+        clients=[2, 3],
+        arms=7,
+        horizon=300,
+        users=2,
+        seeds=[0, 4],
+        checkpoints=8,
+        noise=0.2,
+    )
+    by = ["label", "clients", "user", "seed"]
+    stored, wanted = (r.final().sort_values(by, ignore_index=True) for r in (fb.Results.load(out), found))
+    pd.testing.assert_frame_equal(stored[wanted.columns], wanted)
+    summary = pd.read_csv(out / "summary.csv")
+    assert summary["mean"].tolist() == pytest.approx(found.summary()["mean"].tolist())
+    # More of it: only what is missing; --out is stronger than the file.
+    file.write_text(file.read_text().replace("[0, 4]", "[0, 4, 5]"))
+    assert "36 runs: 12 computed in" in invoke(file).output
+    dry = invoke(file, "--dry-run", "--out", tmp_path / "other").output
+    assert f"36 (2 users x 3 seeds each), 0 of them in {tmp_path / 'other'}" in dry
+    assert "36 of them" in invoke(file, "--dry-run").output
+    assert not (tmp_path / "other").exists()
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_examples_are_right(path, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    before = engine.traces
+    result = invoke(path, "--dry-run")
+    assert result.exit_code == 0, result.output
+    numbers = {name: int(re.search(rf"{name} +(\d+)", result.output)[1]) for name in ("cells", "runs", "programs")}
+    expected = {
+        "arms": (8, 2),
+        "clients": (10, 2),
+        "horizon": (6, 2),
+        "noise": (6, 1),
+        "questions": (9, 2),
+        "regret": (7, 7),
+    }
+    assert (numbers["cells"], numbers["programs"]) == expected[path.stem]
+    assert numbers["runs"] == numbers["cells"] * (6 if path.stem == "noise" else 8)
+    assert re.search(r"memory +about [1-9]\d* MB for the largest program, \d+ MB", result.output)
+    assert engine.traces == before, "nothing is compiled"
+    assert not list(tmp_path.iterdir()), "nothing is written"
+
+
+def test_there_is_an_example_of_every_type():
+    assert [path.stem for path in EXAMPLES] == ["arms", "clients", "horizon", "noise", "questions", "regret"]
+
+
+def test_programs_are_counted_right(catalog):
+    """What a dry run promises is what is compiled."""
+    options = {"clients": [2, 4], "arms": 9, "users": 1, "horizon": [310, 320], "checkpoints": 7}
+    algorithms = [fb.LinUCB(alpha=[0.5, 0.7]), fb.Uniform()]
+    plan = sys.modules["fedbandit_jax.sweep"].make_plan(catalog, algorithms, **options)
+    assert fb.sweep(catalog, algorithms, **options).settings["programs"] == plan.programs == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("client = 3\n" + SMALL, "'client' in .*small.toml is not a key of the sweep: did you mean 'clients'[?]"),
+        (SMALL.replace("dim = 6", "dims = 6"), r"'dims' in .* is not a key of \[data\]: did you mean 'dim'[?]"),
+        (SMALL.replace("alpha =", "Alfa ="), "'Alfa' in .* is not a key of LinUCB: did you mean 'alpha'[?]"),
+        (SMALL + "beta = 1", "'beta' in .* is not a key of Uniform: it has none"),
+        (SMALL.replace("LinUCB", "linucb"), "'linucb' in .* is not a key of .*algorithms: did you mean 'LinUCB'[?]"),
+        (
+            SMALL.replace('name = "LinUCB"', ""),
+            r"name=None is not allowed: each of \[\[algorithms\]\] needs one of Arm",
+        ),
+        (SMALL.split("[[")[0], r"algorithms=\[\] is not allowed: it must be one or more tables"),
+        (SMALL.replace("arms = 7", "arms = 61"), "arms=61 is not allowed: .* at most 60"),
+        (SMALL.replace("arms = 7", "arms = [7"), "small.toml is not TOML: "),
+        (SMALL.replace("arms = 7", "arms.x = 7"), "arms={'x': 7} is not allowed: it must be a value or a list"),
+        (SMALL.replace("dim = 6", 'path = "x.npz"\ndim = 6'), "num_key_terms=30 is not allowed: only the synthetic"),
+        ("out = 3\n" + SMALL, "out=3 is not allowed: it must be the path of a folder"),
+    ],
+)
+def test_a_mistake_in_a_file_is_one_sentence(tmp_path, text, sentence):
+    result = invoke(written(tmp_path, text), "--out", tmp_path / "out")
+    assert isinstance(result.exception, ValueError)
+    assert re.search(sentence, str(result.exception)), result.exception
+    assert "\n" not in str(result.exception)
+    assert not (tmp_path / "out").exists()
+
+
+def test_data_are_found_beside_the_file(catalog, tmp_path):
+    catalog.save(tmp_path / "mine.npz")
+    text = re.sub(r"dim = .*?(?=\[\[)", 'path = "mine.npz"\n', SMALL, count=1, flags=re.DOTALL)
+    assert sweep_file.read(written(tmp_path, text)).catalog().fingerprint == catalog.fingerprint
+    with pytest.raises(FileNotFoundError, match=r"nowhere.toml does not exist"):
+        sweep_file.read(tmp_path / "nowhere.toml")
+
+
+def test_the_format_in_the_documentation_is_right(tmp_path, catalog):
+    text = textwrap.dedent(sweep_file.__doc__.partition("\n\n")[2])
+    found = sweep_file.read(written(tmp_path, text))
+    assert found.algorithms == [fb.FedConPE(N=[1, 2, 4])]
+    assert found.data == {"path": str(tmp_path / "lastfm.npz"), "dim": 50}
+    assert (found.arguments["clients"], found.out) == ([3, 6, 9], Path("runs/clients"))
+
+
+def test_ctrl_c_says_how_to_go_on(tmp_path):
+    """A real interrupt of a real process, after its first part."""
+    file = written(tmp_path, SMALL.replace("seeds = [0, 4]", "seeds = 5000"))
+    code = (
+        "import sys, jax; from fedbandit_jax import cli; sys.modules['fedbandit_jax.sweep'].PART_SECONDS = 0.1; "
+        "jax.config.update('jax_disable_most_optimizations', True); cli.entry_point()"
+    )
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-c", code, "sweep", str(file), "--out", str(tmp_path / "out")]
+    process = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
+    until = time.monotonic() + 60
+    while not list((tmp_path / "out").glob("curves-*.parquet")) and time.monotonic() < until:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    _, error = process.communicate(timeout=60)
+    assert process.returncode == 130, error
+    kept = len(storage.stored_runs(tmp_path / "out"))
+    assert kept > 0
+    assert (
+        f"stopped: {kept} finished runs are kept; the same sweep with out={str(tmp_path / 'out')!r} goes on: " in error
+    )
+    assert f"fedbandit sweep {file} --out {tmp_path / 'out'}" in error
+    assert "Traceback" not in error
+    assert not list((tmp_path / "out").glob(".*"))
