@@ -431,6 +431,7 @@ sweep.PART_SECONDS = 0
 fb.Uniform.lanes = lambda *_: 4
 write = sweep.Store.write
 def logged(self, curves, phases):
+    assert not self.runs & set(curves["run"])  # found on disk at the start, or written since
     write(self, curves, phases)
     with open(sys.argv[3], "a") as log:
         log.writelines(run + "\\n" for run in curves["run"].unique())
