@@ -142,13 +142,6 @@ def test_a_larger_grid_computes_only_what_is_missing(catalog, tmp_path, computed
     assert len(part.final()) == 4
 
 
-def test_a_run_named_twice_is_computed_once(catalog, tmp_path, computed):
-    twice = SMALL | {"clients": [2, 2]}
-    stored = fb.sweep(catalog, fb.Uniform(), **twice, out=tmp_path)
-    assert computed == [4]
-    same(stored, fb.sweep(catalog, fb.Uniform(), **twice))
-
-
 def test_only_whole_runs_are_stored(catalog, tmp_path, small_parts):
     """Of clients that play alone, a chunk may end in the middle of a run."""
     reference = fb.sweep(catalog, fb.Uniform(), **SMALL)
