@@ -58,10 +58,11 @@ def run(
 
     Prints a table and writes curves.parquet, phases.parquet, settings.json, final.csv, summary.csv and regret.png.
     """
+    out.mkdir(parents=True, exist_ok=True)  # what cannot be written to should be known now
     catalog = fb.datasets.load(data, seed=seed)
     console.print(
         f"{catalog.name}: d={catalog.dim}, {len(catalog.arms)} arms, {len(catalog.key_terms)} key terms. "
-        f"M={clients}, K={arms}, T={horizon}, noise {noise:g}, {users} users x {seeds} seeds. Compiling ...",
+        f"M={clients}, K={arms}, T={horizon}, noise {noise:g}, {users} users x {seeds} seeds.",
         highlight=False,
     )
     results = fb.simulate(

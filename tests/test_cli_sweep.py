@@ -153,6 +153,28 @@ def test_several_data_sets_in_a_file(tmp_path):
     assert set(pd.read_csv(tmp_path / "out" / "summary.csv")["dataset"]) == {"synthetic", "other"}
 
 
+def test_compiled_programs_are_kept_for_the_next_process(tmp_path):
+    file = written(tmp_path, SMALL.partition("[[algorithms]]")[0] + '[[algorithms]]\nname = "Uniform"\n')
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    environment.pop("JAX_COMPILATION_CACHE_DIR", None)
+
+    def run(name, wanted):
+        command = [sys.executable, "-c", "from fedbandit_jax import cli; cli.entry_point()"]
+        command += ["sweep", str(file), "--json", "--out", str(tmp_path / name)]
+        done = subprocess.run(
+            command, env=environment | {"FEDBANDIT_COMPILE_CACHE": wanted}, capture_output=True, text=True, check=True
+        )
+        kept = {path.name for path in (tmp_path / "cache").rglob("*-cache")}
+        return kept, json.loads(done.stdout.splitlines()[-1])["compile_seconds"]
+
+    assert run("none", "false")[0] == set()
+    first, cold = run("first", "true")
+    second, warm = run("second", "true")
+    assert first
+    assert second == first, "nothing was compiled again"
+    print(f"{cold:.1f} s to compile, {warm:.1f} s the second time")
+
+
 def test_there_is_an_example_of_every_type():
     assert [path.stem for path in EXAMPLES] == ["arms", "clients", "horizon", "noise", "questions", "regret"]
 
