@@ -11,6 +11,7 @@ import textwrap
 import time
 from pathlib import Path
 
+import jax
 import pandas as pd
 import pytest
 from typer.testing import CliRunner
@@ -184,7 +185,7 @@ def test_programs_are_counted_right(catalog):
     options = {"clients": [2, 4], "arms": 9, "users": 1, "horizon": [310, 320], "checkpoints": 7}
     algorithms = [fb.LinUCB(alpha=[0.5, 0.7]), fb.Uniform()]
     plan = make_plan(catalog, algorithms, **options)
-    assert fb.sweep(catalog, algorithms, **options).settings["programs"] == plan.programs == 2
+    assert fb.sweep(catalog, algorithms, **options).settings["programs"] == plan.programs(jax.local_devices()[0]) == 2
 
 
 @pytest.mark.parametrize(
