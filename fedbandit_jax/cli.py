@@ -11,7 +11,7 @@ from rich.markup import escape
 from rich.table import Table
 
 import fedbandit_jax as fb
-from fedbandit_jax import cli_data, cli_sweep
+from fedbandit_jax import _runtime, cli_data, cli_sweep
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -25,8 +25,18 @@ console = Console()
 
 
 @app.callback()
-def main() -> None:
+def main(
+    compile_cache: Annotated[
+        bool,
+        typer.Option(
+            envvar="FEDBANDIT_COMPILE_CACHE",
+            help="Keep compiled programs on disk for the next start; JAX_COMPILATION_CACHE_DIR says where.",
+        ),
+    ] = True,
+) -> None:
     """Commands work without options; each explains itself with --help."""
+    if compile_cache:
+        _runtime.keep_compiled_programs()
 
 
 @app.command()
