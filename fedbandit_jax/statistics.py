@@ -1,12 +1,12 @@
 """Statistics of runs: intervals whose units are users, quantiles, paired comparisons, fitted exponents."""
 
+import math
 import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy.special import ndtr, stdtrit
 
 from fedbandit_jax import _checks
 
@@ -28,7 +28,14 @@ def half_width(units: np.ndarray, axis: int = 0) -> np.ndarray:
     n = units.shape[axis]
     if n < 2:
         return np.full(units.mean(axis=axis).shape, np.nan)
-    return np.asarray(stdtrit(n - 1, (1 + CONFIDENCE) / 2) * units.std(axis=axis, ddof=1) / np.sqrt(n))
+    return np.asarray(t_quantile(n) * units.std(axis=axis, ddof=1) / np.sqrt(n))
+
+
+def t_quantile(units: int) -> float:
+    """Of Student's t, for an interval of the mean of some units."""
+    from scipy.special import stdtrit  # here, as it is slow to import
+
+    return float(stdtrit(units - 1, (1 + CONFIDENCE) / 2))
 
 
 def mean_interval(group: pd.DataFrame, metric: str, interval: str = "t") -> pd.Series:
@@ -95,7 +102,7 @@ def percentile_interval(draws: np.ndarray, units: int) -> tuple[float, float]:
     """
     if units < 2:
         return float("nan"), float("nan")
-    tail = ndtr(-stdtrit(units - 1, (1 + CONFIDENCE) / 2))
+    tail = math.erfc(t_quantile(units) / math.sqrt(2)) / 2
     low, high = np.quantile(draws, [tail, 1 - tail])
     return float(low), float(high)
 
