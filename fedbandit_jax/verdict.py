@@ -170,7 +170,7 @@ def explain(results: Results, runs: int = 100) -> str:
         ends = np.append(0.0, table["start"] + table["length"])
         regret = np.interp(ends, np.append(0, curve["round"]), np.append(0, curve["regret"]))
         rounds, lost = table["length"] / ends[-1], np.diff(regret) / max(regret[-1], 1e-12)
-        tables.append(table.assign(rounds=rounds, lost=lost, share_active=table["active_mean"] / table["arms"]))
+        tables.append(table.assign(rounds=rounds, lost=lost, share_active=table["active_mean"] / run[1]))
     shares = pd.concat(tables)
     mean = shares.groupby("phase")[["rounds", "lost", "share_active"]].sum() / len(tables)
     worst = mean["lost"].idxmax()
