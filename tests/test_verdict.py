@@ -16,8 +16,8 @@ SPREAD = np.random.default_rng(0).normal(size=(10, 2))  # user, seed
 def phases(clients=(3,), arms=(5,)):
     """Two phases of FedConPE for every run: 20 of 100 rounds with 5 of 5 arms, the rest with 2."""
     two = [
-        {"phase": 1, "start": 0, "length": 20, "active_mean": 5.0, "questions": 3.0},
-        {"phase": 2, "start": 20, "length": 80, "active_mean": 2.0, "questions": 4.0},
+        {"phase": 1, "start": 0, "length": 20, "active_mean": 5.0, "questions": 3.0, "uploaded": 1.0},
+        {"phase": 2, "start": 20, "length": 80, "active_mean": 2.0, "questions": 9.0, "uploaded": 4.0},
     ]
     return [
         {"label": "FedConPE", "clients": M, "arms": K, "user": user, "seed": seed} | phase
@@ -191,6 +191,11 @@ def test_questions_are_counted_against_both_schedules(asked, words):
     assert tuple(row["verdict"] for row in found) == words
     assert "against 40" in found[0]["figure"]
     assert "against 120" in found[1]["figure"]
+    told = (
+        "phase 2 asks 75% of the questions: its designs, on 2 active arms, leave 4 directions without enough "
+        "information, and each is asked about, in 11% of the rounds"
+    )
+    assert [row["why"] for row in found] == [told if word == FAILS else "" for word in words]
 
 
 # -------------------------------------------------------------------------------------------------------------- why
@@ -201,5 +206,5 @@ def test_why_tells_where_the_regret_is_made():
     told = judge("multi", line_up(500.0))[0]["why"]
     assert told == (
         "phase 2 makes 80% of FedConPE's regret: it takes 80% of the rounds, spread over a design on 40% of the arms; "
-        "2.0 phases fit, with 7 questions a client"
+        "2.0 phases fit, with 12 questions a client"
     )
