@@ -84,7 +84,9 @@ def reproduce(
     try:
         rows = module.reproduce(**arguments, out=folder, size=size, command=command, say=say)
     except KeyboardInterrupt:
-        Console(stderr=True).print(f"stopped; the same command goes on: {command}", highlight=False, markup=False)
+        Console(stderr=True).print(
+            f"stopped; the same command goes on: {command}", highlight=False, markup=False, soft_wrap=True
+        )
         raise typer.Exit(130) from None
     show(rows)
     say(f"The verdict is in {folder / 'verdict.json'}, the runs are in {folder}")

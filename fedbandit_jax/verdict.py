@@ -74,15 +74,17 @@ def judge_below(comparisons: pd.DataFrame, claim: str, percent: float, what: str
         "value": value,
         "low": low,
         "high": high,
-        "figure": f"{what} {percent_below(value, low, high)} {worst['other']}'s",
+        "figure": f"{what} {apart(value, low, high, worst['other'])}",
     }
 
 
-def percent_below(value: float, low: float, high: float) -> str:
-    """ "12.3 % below [10.1, 14.5]", or above, where it is."""
+def apart(value: float, low: float, high: float, other: str) -> str:
+    """How far below another's, in percent, or above; many times as much where it is."""
+    if value <= -100:
+        return f"{1 - value / 100:,.1f} times {other}'s [{1 - high / 100:,.1f}, {1 - low / 100:,.1f}]"
     if value < 0:
-        return f"{-value:,.1f} % above [{-high:,.1f}, {-low:,.1f}]"
-    return f"{value:,.1f} % below [{low:,.1f}, {high:,.1f}]"
+        return f"{-value:,.1f} % above {other}'s [{-high:,.1f}, {-low:,.1f}]"
+    return f"{value:,.1f} % below {other}'s [{low:,.1f}, {high:,.1f}]"
 
 
 def judge_accuracy(experiment: Experiment, results: Results) -> Row:

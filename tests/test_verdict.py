@@ -90,8 +90,20 @@ def test_percent_below_every_baseline(name, ours, noise, word):
     assert row["verdict"] == word
     assert row["value"] == pytest.approx(100 - ours, abs=3 * noise)
     assert row["low"] <= row["value"] <= row["high"]
-    assert ("above" if ours > 100 else "below") in row["figure"]
+    assert ("times" if ours > 200 else "below") in row["figure"]
     assert bool(row["why"]) == (word != HOLDS)
+
+
+@pytest.mark.parametrize(
+    ("values", "text"),
+    [
+        ((12.34, 10, 14), "12.3 % below X's [10.0, 14.0]"),
+        ((-12.34, -14, -10), "12.3 % above X's [10.0, 14.0]"),
+        ((-5000, -6000, -4000), "51.0 times X's [41.0, 61.0]"),
+    ],
+)
+def test_how_far_apart(values, text):
+    assert verdict.apart(*values, "X") == text
 
 
 def test_one_baseline_refutes_and_is_named():
@@ -104,7 +116,7 @@ def test_one_baseline_refutes_and_is_named():
 def test_of_baselines_that_hold_the_closest_is_named():
     (row,) = judge("single", line_up(50.0, {"ArmCon": 70.0}, noise=0.1))
     assert (row["verdict"], row["value"]) == (HOLDS, pytest.approx(100 * 2 / 7, abs=0.5))
-    assert row["figure"].endswith("ArmCon's")
+    assert "below ArmCon's [" in row["figure"]
 
 
 def test_relatives_are_no_part_of_the_claim():
