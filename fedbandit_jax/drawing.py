@@ -197,8 +197,8 @@ def dodged(lines: Sequence[Line], x: str) -> list[np.ndarray]:
     """Where to draw the points of each line: a little aside, so that bars at the same value do not hide each other."""
     to, back = (np.log, np.exp) if x == "log" else (np.asarray, np.asarray)
     values = np.unique(np.concatenate([to(line.at) for line in lines]))
-    gap = np.diff(values).min() if len(values) > 1 else 0.0
-    step = gap * min(0.06, 0.5 / len(lines))
+    gap = np.diff(values).min(initial=np.ptp(values))
+    step = min(0.012 * np.ptp(values), 0.5 * gap / len(lines))
     return [back(to(line.at) + step * (i - (len(lines) - 1) / 2)) for i, line in enumerate(lines)]
 
 

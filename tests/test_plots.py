@@ -124,7 +124,7 @@ def test_against_shows_means_bars_and_exponents(grid):
     at = np.array([2.0, 4, 8])
     for i, (bars, mean) in enumerate(zip(ax.containers, (10 * at**0.5, 20 * at**0.5, 4 * at), strict=True)):
         x, y, ends = points_of(bars)
-        np.testing.assert_allclose(np.log2(x), np.log2(at) + 0.06 * (i - 1))  # side by side, not one on another
+        np.testing.assert_allclose(np.log2(x), np.log2(at) + 0.024 * (i - 1))  # side by side, not one on another
         np.testing.assert_allclose(y, mean)
         np.testing.assert_allclose(ends, mean[:, None] + np.outer(mean, [-1, 1]) * half_of(SPREAD), rtol=1e-9)
     fits = [line for line in ax.lines if not line.get_label().startswith("_")]
