@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy.special import ndtr, stdtrit
+from scipy.special import betaincinv, ndtr, stdtrit
 
 from fedbandit_jax import _checks
 
@@ -29,6 +29,28 @@ def half_width(units: np.ndarray, axis: int = 0) -> np.ndarray:
     if n < 2:
         return np.full(units.mean(axis=axis).shape, np.nan)
     return np.asarray(stdtrit(n - 1, (1 + CONFIDENCE) / 2) * units.std(axis=axis, ddof=1) / np.sqrt(n))
+
+
+def half_width_given_users(group: pd.DataFrame, metric: str) -> float:
+    """Half the 95 % t-interval of the mean over these very users: only seeds vary, strata are users.
+
+    sqrt(sum_u s_u^2 / n_u) / U, with the s_u^2 of all users pooled; NaN if no user has two seeds.
+    """
+    by_user = group.groupby("user")[metric]
+    seeds = by_user.count().to_numpy()
+    freedom = int((seeds - 1).sum())
+    if freedom == 0:
+        return float("nan")
+    pooled = float(((seeds - 1) * by_user.var(ddof=1).fillna(0).to_numpy()).sum()) / freedom
+    return float(stdtrit(freedom, (1 + CONFIDENCE) / 2) * np.sqrt(pooled * (1 / seeds).sum()) / len(seeds))
+
+
+def share_interval(count: int, total: int) -> tuple[float, float]:
+    """The exact 95 % interval of a share, `count` of `total` (Clopper and Pearson)."""
+    tail = (1 - CONFIDENCE) / 2
+    low = betaincinv(count, total - count + 1, tail) if count else 0.0
+    high = betaincinv(count + 1, total - count, 1 - tail) if count < total else 1.0
+    return float(low), float(high)
 
 
 def mean_interval(group: pd.DataFrame, metric: str, interval: str = "t") -> pd.Series:
