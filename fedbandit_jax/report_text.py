@@ -253,6 +253,8 @@ def drawing(figure: Figure) -> dict[str, Any]:
         "yaxis": {"title": {"text": PLAIN_NAMES[figure.metric]}, "type": figure.y_scale, "rangemode": "tozero"},
         "hovermode": "x" if figure.x == "round" else "closest",
     }
+    if any(line.law for line in lines):
+        layout["legend"] = {"title": {"text": "exponents of fitted power laws, 95 % intervals", "side": "top"}}
     return {"data": traces, "layout": layout}
 
 
@@ -289,7 +291,7 @@ def point_traces(line: Line, at: np.ndarray, drawn: Mapping[str, Any]) -> Iterat
     yield shared | {
         "x": rounded(at),
         "y": rounded(line.middle),
-        "name": escape(line.fitted),
+        "name": escape(line.fitted.replace(": exponent ", ": ")),
         "mode": "markers" if fitted else "lines+markers",
         "line": stroke,
         "marker": {"color": drawn["color"], "size": 8, "symbol": SYMBOLS[drawn["marker"]]},

@@ -11,9 +11,9 @@ from typing import Any
 import jax
 import numpy as np
 import pandas as pd
-from tqdm.auto import tqdm
 
 from fedbandit_jax import _checks, _runtime, engine
+from fedbandit_jax._progress import tqdm
 from fedbandit_jax.algorithms.base import Algorithm, Trace
 from fedbandit_jax.catalog import Catalog
 from fedbandit_jax.engine import Program, concatenate, lanes_per_device, table_of_runs

@@ -113,7 +113,7 @@ def test_curves_have_bands_that_go_with_them(page):
 def test_points_are_where_the_parameter_is(page):
     drawn = drawings(page)["clients-theory-synthetic"]
     points = [trace for trace in drawn["data"] if "error_y" in trace]
-    assert [trace["name"] for trace in points] == [f"{label}: exponent 1.00 [1.00, 1.00]" for label in REGRET]
+    assert [trace["name"] for trace in points] == [f"{label}: 1.00 [1.00, 1.00]" for label in REGRET]
     for trace, regret in zip(points, REGRET.values(), strict=True):
         np.testing.assert_allclose(trace["y"], [3 * regret, 9 * regret], rtol=1e-4)
         np.testing.assert_allclose(trace["x"], [3, 9], atol=0.1)

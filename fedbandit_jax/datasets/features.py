@@ -13,9 +13,9 @@ import optax
 from jaxtyping import Array, Bool, Float, Int, Key
 from scipy import sparse
 from scipy.sparse.linalg import svds
-from tqdm.auto import tqdm
 
 from fedbandit_jax import _checks, _runtime
+from fedbandit_jax._progress import tqdm
 
 FEATURES = ("svd", "logistic")
 

@@ -12,13 +12,13 @@ function visible(traces) {
 function layoutOf(figure, log) {
   const given = drawings[figure.id].layout;
   const axis = { gridcolor: colour("--line"), zerolinecolor: colour("--line"), linecolor: colour("--soft"), automargin: true };
-  const y = log ? { type: "log", rangemode: "normal" } : { type: "linear" };
+  const y = log ? { type: "log", dtick: "D2", tickformat: ".4~g" } : { type: "linear" };
   return {
     ...given,
     xaxis: { ...axis, ...given.xaxis },
     yaxis: { ...axis, ...given.yaxis, ...y },
     margin: { l: 10, r: 12, t: 28, b: 10 },
-    legend: { orientation: "h", yref: "container", y: 0, yanchor: "bottom", x: 0, font: { size: 12 } },
+    legend: { ...given.legend, orientation: "h", yref: "container", y: 0, yanchor: "bottom", xref: "container", x: 0, font: { size: 12 } },
     paper_bgcolor: "rgba(0,0,0,0)",
     plot_bgcolor: "rgba(0,0,0,0)",
     font: { family: "system-ui, sans-serif", size: 13, color: colour("--ink") },
@@ -62,7 +62,9 @@ for (const figure of document.querySelectorAll("figure")) {
     const log = button.getAttribute("aria-pressed") !== "true";
     button.setAttribute("aria-pressed", String(log));
     // relayout, unlike a new drawing, keeps what was hidden by the legend
-    Plotly.relayout(figure.querySelector(".plot"), { "yaxis.type": log ? "log" : "linear", "yaxis.autorange": true });
+    const axis = { "yaxis.type": log ? "log" : "linear", "yaxis.autorange": true };
+    Object.assign(axis, { "yaxis.dtick": log ? "D2" : null, "yaxis.tickformat": log ? ".4~g" : null });
+    Plotly.relayout(figure.querySelector(".plot"), axis);
   });
   watcher.observe(figure);
 }
