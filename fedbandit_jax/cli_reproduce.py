@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 import fedbandit_jax as fb
@@ -97,17 +98,19 @@ def catalogs(given: list[str]) -> dict[str, fb.Catalog]:
 
 
 def show(rows: list[dict[str, Any]]) -> None:
-    """The verdict as a table."""
-    table = Table(title="Verdict")
-    for heading in ("data", "preset", "experiment", "claim", "verdict", "measured [95 %]", "why"):
-        table.add_column(heading)
-    for row in rows:
-        colour = COLOURS[row["verdict"]]
-        cells = [row[name] for name in ("dataset", "preset", "experiment", "claim", "verdict", "figure", "why")]
-        cells[4] = f"[{colour}]{cells[4]}[/]"
-        cells[5] = cells[5].replace("[", r"\[")
-        table.add_row(*cells)
-    console.print(table, highlight=False)
+    """The verdict, a table for each data set and preset."""
+    for data, preset in dict.fromkeys((row["dataset"], row["preset"]) for row in rows):
+        table = Table(title=f"{data}, preset {preset}", show_lines=True, expand=True)
+        table.add_column("experiment")
+        table.add_column("verdict", width=13)
+        table.add_column("claim", ratio=1)
+        table.add_column("measured, with 95 % interval, and why", ratio=1)
+        for row in rows:
+            if (row["dataset"], row["preset"]) == (data, preset):
+                told = escape(row["figure"]) + (f"\n[dim]{escape(row['why'])}[/]" if row["why"] else "")
+                word = f"[{COLOURS[row['verdict']]}]{row['verdict']}[/]"
+                table.add_row(row["experiment"], word, escape(row["claim"]), told)
+        console.print(table, highlight=False)
 
 
 def say(text: str) -> None:

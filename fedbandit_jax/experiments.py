@@ -20,6 +20,7 @@ from fedbandit_jax.algorithms.base import Algorithm
 PRESETS = ("theory", "released", "tuned")
 NOISE = 0.1  # the paper is silent; the public code of its baselines has it
 USERS = 10
+CHECKPOINTS = 60  # of every experiment, so that they share programs
 
 # With the defaults of the package, which are the constants of the public code.
 LINE_UP: tuple[Algorithm, ...] = (
@@ -50,6 +51,9 @@ class Experiment:
     schedules: tuple[str, ...] = ("log",)  # of the baselines' questions
     least_percent: float = 0.0  # below every baseline, where the claim is such a figure
     relatives: bool = False  # also play what the paper does not compare with
+    quick_clients: tuple[int, ...] | None = None  # fewer and smaller, where it is swept: for --quick
+    quick_arms: tuple[int, ...] | None = None
+    baselines: tuple[str, ...] = BASELINES
 
     @property
     def tuning_setting(self) -> tuple[int, int, int]:
@@ -57,23 +61,19 @@ class Experiment:
         return self.clients[len(self.clients) // 2], self.arms[len(self.arms) // 2], self.horizon
 
     def quick(self) -> "Experiment":
-        """Fewer values of what is swept."""
-        ends = {
-            name: values[:: len(values) - 1] if len(values) > 1 else values
-            for name, values in (("clients", self.clients), ("arms", self.arms))
-        }
-        return replace(self, **ends, relatives=False)
+        """A smaller one, whose programs are those of other quick experiments."""
+        few = self.baselines if self.metric != "conversations" else ("ConLinUCB-BS",)  # b(t) is the same for all
+        clients, arms = self.quick_clients or self.clients, self.quick_arms or self.arms
+        return replace(self, clients=clients, arms=arms, relatives=False, baselines=few)
 
     def algorithms(self, preset: str, constants: Mapping[str, Mapping[str, Any]] | None = None) -> list[Algorithm]:
         """FedConPE and the baselines; `constants` are the tuned ones, by title."""
-        found: list[Algorithm] = []
-        for algorithm in LINE_UP:
-            chosen = with_constants(algorithm, preset, constants)
-            if not hasattr(chosen, "schedule"):
-                if self.metric != "conversations" or isinstance(chosen, FedConPE):
-                    found.append(chosen)
-            else:
-                found += [chosen.replace(schedule=schedule) for schedule in self.schedules]
+        found: list[Algorithm] = [with_constants(LINE_UP[0], preset, constants)]
+        for algorithm in LINE_UP[1:]:
+            asks = hasattr(algorithm, "schedule")
+            if algorithm.title in self.baselines and (asks or self.metric != "conversations"):
+                chosen = with_constants(algorithm, preset, constants)
+                found += [chosen.replace(schedule=name) for name in self.schedules] if asks else [chosen]
         return found
 
     def extras(self, preset: str) -> list[Algorithm]:
@@ -113,6 +113,7 @@ EXPERIMENTS: dict[str, Experiment] = {
             "Number of clients",
             "the baselines' regret grows linearly in M, FedConPE's like sqrt(M)",
             clients=(3, 6, 9, 12, 15),
+            quick_clients=(5, 10),
             x="clients",
         ),
         # The paper does not say M here: ten, as in the others.
@@ -121,6 +122,7 @@ EXPERIMENTS: dict[str, Experiment] = {
             "Number of arms",
             "FedConPE's regret is flat in K",
             arms=(100, 150, 200, 250, 300),
+            quick_arms=(50, 100),
             horizon=10_000,
             x="arms",
         ),

@@ -18,16 +18,19 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
+
 from fedbandit_jax import _checks, _runtime, statistics, storage, verdict
 from fedbandit_jax.algorithms.base import Algorithm
 from fedbandit_jax.catalog import Catalog
-from fedbandit_jax.experiments import EXPERIMENTS, NOISE, PRESETS, USERS, Experiment
+from fedbandit_jax.experiments import CHECKPOINTS, EXPERIMENTS, NOISE, PRESETS, USERS, Experiment
 from fedbandit_jax.results import Results, describe_environment
 from fedbandit_jax.sweep import sweep
 from fedbandit_jax.theory_checks import check_theory
 from fedbandit_jax.tuning import tune
 
 ALL = (*EXPERIMENTS, "theory")
+ROUNDS_A_SECOND = 1.5e6  # of LinUCB's clients with 100 arms, on two cores
 PRECISION = 0.03  # wanted half width of the 95 % interval of a mean final regret, given the users
 
 
@@ -38,7 +41,8 @@ class Size:
     users: int = USERS
     seeds: int | None = None  # None: as many as the precision takes
     first_seeds: int = 4
-    most_seeds: int = 256
+    most_seeds: int = 1024
+    most_rounds: float = 60e6  # of all clients of an algorithm in an experiment, in rounds with 100 arms: about 40 s
     trials: int = 32
     tuning_users: int = 10
     theory_seeds: int = 100
@@ -77,34 +81,79 @@ def reproduce(
     new: list[dict[str, Any]] = []
     for data, catalog in catalogs.items():
         for preset in presets:
-            for experiment in (EXPERIMENTS[name] for name in experiments if name != "theory"):
-                began = time.perf_counter()
-                part = {"experiment": experiment.id, "preset": preset, "dataset": data}
-                experiment = experiment.quick() if size.quick else experiment
-                constants = None
-                if preset == "tuned":
-                    constants = tuned_constants(experiment, data, catalog, record, say)
-                say(f"{data} / {preset} / {experiment.id} ...")
-                folder = Path(out) / data / preset / experiment.id
-                results, told = play(experiment, preset, constants, catalog, folder, size)
-                rows = [part | row for row in verdict.judge(experiment, results)]
-                new += rows
-                seconds = round(time.perf_counter() - began, 1)
-                record.add(part | {"folder": str(folder.relative_to(out)), "seconds": seconds, **told}, rows)
-                for row in rows:
-                    say(f"    {row['verdict']}: {row['claim']} ({row['figure']})")
-                if told["imprecise"]:
-                    say(f"    not within {PRECISION:.0%}: {'; '.join(told['imprecise'])}")
+            for name in experiments:
+                if name != "theory":
+                    new += play_part(name, preset, data, catalog, record, say)
     if "theory" in experiments:
-        say("theory ...")
-        rows, parts = check_theory(Path(out), seeds=size.theory_seeds, seed=size.seed)
+        say("theory: the theorems' checks ...")
+        rows, parts = check_theory(record.folder, seeds=size.theory_seeds, seed=size.seed)
+        record.add(parts, rows)
+        tell(rows, say)
         new += rows
-        for part in parts:
-            record.add(part, [])
-        record.add(None, rows)
-        for row in rows:
-            say(f"    {row['verdict']}: {row['claim']} ({row['figure']})")
     return new
+
+
+def play_part(
+    name: str, preset: str, data: str, catalog: Catalog, record: "Record", say: Callable[[str], None]
+) -> list[dict[str, Any]]:
+    """One experiment under one preset on one catalog."""
+    began, size = time.perf_counter(), record.size
+    experiment = EXPERIMENTS[name].quick() if size.quick else EXPERIMENTS[name]
+    constants = tuned_constants(experiment, data, catalog, record, say) if preset == "tuned" else None
+    say(f"{data} / {preset} / {name} ...")
+    folder = Path(data) / preset / name
+    results, told = play(experiment, preset, constants, catalog, record.folder / folder, size)
+    part = {"experiment": name, "preset": preset, "dataset": data}
+    rows = [part | row for row in verdict.judge(experiment, results)]
+    seconds = round(time.perf_counter() - began, 1)
+    record.add([part | {"folder": str(folder), "seconds": seconds} | told], rows)
+    tell(rows, say)
+    if told["imprecise"] and not size.quick:
+        say(f"    not within {PRECISION:.0%}, given the users: {'; '.join(told['imprecise'])}")
+    return rows
+
+
+def tell(rows: Sequence[Mapping[str, Any]], say: Callable[[str], None]) -> None:
+    for row in rows:
+        say(f"    {row['verdict']}: {row['claim']} ({row['figure']})")
+
+
+def describe(
+    experiments: Sequence[str],
+    presets: Sequence[str],
+    catalogs: Mapping[str, Catalog],
+    *,
+    out: str | Path,
+    size: Size,
+) -> list[str]:
+    """What `reproduce` would run, a line a part, and how long it takes, roughly, on two cores."""
+    lines, least, most = [], 0.0, 0.0
+    for name in (name for name in experiments if name != "theory"):
+        experiment = EXPERIMENTS[name].quick() if size.quick else EXPERIMENTS[name]
+        algorithms = len(experiment.algorithms("released"))
+        first, last = size.seeds or size.first_seeds, size.seeds or affordable_seeds(experiment, size)
+        if experiment.metric == "conversations":
+            last = first
+        one = algorithms * rounds_of_a_seed(experiment, size) / ROUNDS_A_SECOND
+        M, K, T = experiment.tuning_setting
+        tuning = algorithms * size.trials * size.tuning_users * M * T * K / 100 / ROUNDS_A_SECOND
+        for data in catalogs:
+            for preset in presets:
+                extra = tuning if preset == "tuned" else 0.0
+                least, most = least + first * one + extra, most + last * one + extra
+                seeds = f"{first} seeds" if first == last else f"{first} to {last} seeds"
+                lines.append(
+                    f"{data} / {preset} / {name}: {algorithms} algorithms, M={show(experiment.clients)}, "
+                    f"K={show(experiment.arms)}, T={experiment.horizon}, {size.users} users x {seeds}"
+                    + (f", {size.trials} trials of each" if preset == "tuned" else "")
+                )
+    if "theory" in experiments:
+        lines.append(f"theory: small federations, {size.theory_seeds} seeds of 20 users, about a minute")
+    return [*lines, f"about {least / 60:.0f} to {most / 60:.0f} minutes and some compilation; runs go to {out}"]
+
+
+def show(values: Sequence[int]) -> str:
+    return ",".join(map(str, values))
 
 
 def tuned_constants(
@@ -140,7 +189,10 @@ def play(
     out: Path,
     size: Size,
 ) -> tuple[Results, dict[str, Any]]:
-    """Results of an experiment, with as many seeds as the precision takes, and what is to be told of them."""
+    """Results of an experiment, with as many seeds as the precision takes, and what is to be told of them.
+
+    Every algorithm has its own number of seeds; FedConPE the most of all, so that it can be paired with each.
+    """
 
     def run(algorithms: Sequence[Algorithm], seeds: int) -> Results:
         return sweep(
@@ -153,40 +205,64 @@ def play(
             users=size.users,
             seeds=seeds,
             seed=size.seed,
+            checkpoints=CHECKPOINTS,
             out=out,
         )
 
-    seeds = size.seeds or size.first_seeds
+    def run_all() -> Results:
+        counts = sorted(set(seeds.values()))
+        parts = [run([algorithms[i] for i, count in seeds.items() if count == n], n) for n in counts]
+        tables = [(part.to_pandas(), part.phases()) for part in parts]
+        return parts[0] if len(parts) == 1 else Results.from_tables(tables, parts[0].settings)
+
     algorithms = experiment.algorithms(preset, constants)
-    results = run(algorithms, seeds)
-    found = precision(results)
+    first, most = size.seeds or size.first_seeds, affordable_seeds(experiment, size)
+    seeds = dict.fromkeys(range(len(algorithms)), first)
+    results = run_all()
     # Questions are counted, not estimated: the precision of the regret is not asked for there.
-    while size.seeds is None and experiment.metric != "conversations" and max(found.values()) > PRECISION:
-        if seeds >= size.most_seeds:
+    while size.seeds is None and experiment.metric != "conversations":
+        halves = precision(results).groupby("label", sort=False)["half"].max()
+        wanted = {}
+        for i, n in seeds.items():
+            half = halves[algorithms[i].title]
+            enough = n if half <= PRECISION else max(math.ceil(1.1 * n * (half / PRECISION) ** 2), n + 1)
+            wanted[i] = max(n, min(enough, most))
+        wanted[0] = max(wanted.values())
+        if wanted == seeds:
             break
-        needed = math.ceil(1.1 * seeds * (max(found.values()) / PRECISION) ** 2)
-        seeds = min(max(needed, seeds + 1), size.most_seeds)
-        results = run(algorithms, seeds)
-        found = precision(results)
+        seeds = wanted
+        results = run_all()
     extras = experiment.extras(preset)
     if extras:
-        run(extras, size.seeds or size.first_seeds)
+        run(extras, first)
+    found = precision(results)
+    short = found[~(found["half"] <= PRECISION)]
     told = {
         "users": size.users,
-        "seeds": seeds,
-        "precision": max(found.values()),
-        "imprecise": [f"{name} ± {half:.1%}" for name, half in found.items() if not half <= PRECISION],
+        "seeds": max(seeds.values()),
+        "precision": float(found["half"].max()),
+        "imprecise": [f"{r.label} (M={r.clients}, K={r.arms}) ± {r.half:.1%}" for r in short.itertuples()],
     }
     return results, told
 
 
-def precision(results: Results) -> dict[str, float]:
+def affordable_seeds(experiment: Experiment, size: Size) -> int:
+    """The most seeds that an experiment may take."""
+    return max(size.first_seeds, min(size.most_seeds, int(size.most_rounds / rounds_of_a_seed(experiment, size))))
+
+
+def rounds_of_a_seed(experiment: Experiment, size: Size) -> float:
+    """Rounds of all clients of an algorithm, in rounds with 100 arms."""
+    return size.users * experiment.horizon * sum(experiment.clients) * sum(experiment.arms) / 100
+
+
+def precision(results: Results) -> pd.DataFrame:
     """Half the 95 % interval of the mean final regret, given the users, relative to the mean, of every setting."""
-    found = {}
-    for (label, M, K), group in results.final().groupby(["label", "clients", "arms"], sort=False):
-        half = statistics.half_width_given_users(group, "regret") / group["regret"].mean()
-        found[f"{label} M={M} K={K}"] = math.inf if math.isnan(half) else half
-    return found
+    groups = results.final().groupby(["label", "clients", "arms"], sort=False)
+    half = groups.apply(
+        lambda g: statistics.half_width_given_users(g, "regret") / g["regret"].mean(), include_groups=False
+    )
+    return half.fillna(math.inf).rename("half").reset_index()
 
 
 class Record:
@@ -224,10 +300,10 @@ class Record:
         self.content["tuned"].setdefault(data, {})[experiment] = constants
         self.write()
 
-    def add(self, part: dict[str, Any] | None, rows: Sequence[dict[str, Any]]) -> None:
-        """A part and its rows, in place of the same part's old ones."""
-        if part is not None:
-            self.content["parts"] = [p for p in self.content["parts"] if p["folder"] != part["folder"]] + [part]
+    def add(self, parts: Sequence[dict[str, Any]], rows: Sequence[dict[str, Any]]) -> None:
+        """Parts and their rows, in place of the same parts' old ones."""
+        folders = {part["folder"] for part in parts}
+        self.content["parts"] = [part for part in self.content["parts"] if part["folder"] not in folders] + list(parts)
         replaced = {identity(row) for row in rows}
         self.rows = [row for row in self.rows if identity(row) not in replaced] + list(rows)
         self.rows.sort(key=lambda row: (row["dataset"], PRESETS.index(row["preset"]), ALL.index(row["experiment"])))

@@ -1,6 +1,6 @@
 """The paper's theorems against FedConPE's own runs: many small federations that meet every assumption.
 
-sigma = 1, as in the proofs, and horizons of several phases. Key terms offer every direction at least C = 1/2 (checked on
+sigma = 1, as in the proofs, and horizons of several phases. Key terms offer every direction at least C = 1/2 (tried on
 thousands of directions), and N = 4, so that N C^2 = 1.
 """
 
@@ -27,6 +27,7 @@ MANY_ARMS = (10, 20, 40, 80, 160)
 MANY_HORIZONS = (2**12, 2**14, 2**16, 2**18)
 MANY_DIMS = (4, 8, 16)
 HARD_HORIZON = 2**12
+Interval = tuple[float, float, float]  # value, low, high
 RUN = ["clients", "arms", "horizon", "user", "seed"]
 
 
@@ -67,18 +68,15 @@ def check_theory(out: Path, *, seeds: int, seed: int = 0) -> tuple[list[Row], li
         parts.append({"experiment": "theory", "preset": "theory", "dataset": "synthetic", **told})
         return results
 
+    fewer = max(seeds // 4, 2)
+    growth = run("growth", small[DIM], ours, fewer, arms=MANY_ARMS, horizon=MANY_HORIZONS)
+    others = {dim: run(f"dim-{dim}", catalog, ours, fewer) for dim, catalog in small.items() if dim != DIM}
+    at_hard = [FedConPE(N=DIM, C=DIM**-0.5, delta=DELTA), SharedLinUCB()]
     runs = Runs(
         clients=run("clients", small[DIM], ours, clients=MANY_CLIENTS),
-        growth=run("growth", small[DIM], ours, max(seeds // 4, 2), arms=MANY_ARMS, horizon=MANY_HORIZONS),
-        dims={dim: run(f"dim-{dim}", catalog, ours, max(seeds // 4, 2)) for dim, catalog in small.items()},
-        hard=run(
-            "hard",
-            hard,
-            [FedConPE(N=DIM, C=DIM**-0.5, delta=DELTA), SharedLinUCB()],
-            max(seeds // 4, 2),
-            arms=DIM,
-            horizon=HARD_HORIZON,
-        ),
+        growth=growth,
+        dims={DIM: part_of(growth, arms=ARMS, horizon=HORIZON), **others},
+        hard=run("hard", hard, at_hard, fewer, arms=DIM, horizon=HARD_HORIZON),
     )
     rows = [
         *judge_events(runs.clients),
@@ -94,6 +92,14 @@ def check_theory(out: Path, *, seeds: int, seed: int = 0) -> tuple[list[Row], li
     return [{**where, "why": "", **row} for row in rows], parts
 
 
+def part_of(results: Results, **setting: int) -> Results:
+    """The runs at one setting."""
+    curves, phases = results.to_pandas(), results.phases()
+    for name, value in setting.items():
+        curves, phases = curves[curves[name] == value], phases[phases[name] == value]
+    return Results(curves, phases, results.settings)
+
+
 def small_catalog(dim: int, seed: int) -> Catalog:
     """The synthetic data in few dimensions, where the key terms offer at least C."""
     catalog = synthetic(seed=seed, dim=dim, num_arms=500, num_key_terms=1000, num_users=USERS)
@@ -105,9 +111,9 @@ def small_catalog(dim: int, seed: int) -> Catalog:
 def hard_instance(dim: int, clients: int, horizon: int) -> Catalog:
     """The instances of the lower bound's proof: all arms orthogonal, and no telling which is the best.
 
-    Arms and key terms are e_1 .. e_d for every client. With D = sqrt((d - 1) / (M T)), the first user is D e_1, and user
-    i > 1 is D e_1 + 2 D e_i: an algorithm that tells the two apart has pulled arm i too often for the first, and one that
-    does not loses D a round to the second. Rows are not scaled to unit norm, as D is what makes the instance hard.
+    Arms and key terms are e_1 .. e_d for every client. With D = sqrt((d - 1) / (M T)), the first user is D e_1, and
+    user i > 1 is D e_1 + 2 D e_i: who tells the two apart has pulled arm i too often for the first, and who does not
+    loses D a round to the second. Rows are not scaled to unit norm, as D is what makes the instance hard.
     """
     gap = np.sqrt((dim - 1) / (clients * horizon))
     axes = np.eye(dim)
@@ -190,20 +196,18 @@ def judge_lower_bound(results: Results) -> Row:
         "on the hard instance no algorithm's regret is below the lower bound",
         decide_all([decide(low, high, 1) for _, low, high in found.values()]),
         found[least],
-        told,
+        ", ".join(told),
     )
 
 
 def judge_communication(runs: Runs) -> list[Row]:
     """Scalars sent: the count, and the growth with d, M and T."""
-    tables = [(DIM, runs.clients), (DIM, runs.growth), *runs.dims.items()]
-    ratios = np.concatenate(
-        [
-            r.final()["communication"]
-            / theory.communication_bound(r.final()["horizon"], dim=dim, clients=r.final()["clients"])
-            for dim, r in tables
-        ]
-    )
+    parts = []
+    for dim, results in ((DIM, runs.clients), (DIM, runs.growth), *runs.dims.items()):
+        final = results.final()
+        bound = theory.communication_bound(final["horizon"], dim=dim, clients=final["clients"])
+        parts.append(final["communication"] / bound)
+    ratios = np.concatenate(parts)
     per_phase = 3 * DIM**2 + 5 * DIM
     final = runs.growth.final()
     final = final[final["arms"] == ARMS].assign(doublings=lambda t: np.log2(t["horizon"]))
@@ -268,27 +272,31 @@ def judge_lemma(results: Results) -> Row:
         "with the questions, every eigenvalue of the information is at least s",
         asking["lemma_holds"],
         "phases with questions",
-        "its proof drops the cross terms of k k': the key terms of two weak directions may pull against each other; the "
-        f"least eigenvalue was {least:.2f} s",
+        "its proof drops the cross terms of k k', and the key terms of two weak directions may work against each "
+        f"other: the least eigenvalue was {least:.2f} s",
     )
 
 
 def judge_growth(runs: Runs) -> list[Row]:
     """Regret O(sqrt(d M T log(K M log T / delta)))."""
-    by_horizon = runs.growth.exponent("horizon").query("arms == @ARMS").iloc[0]
-    by_arms = runs.growth.exponent("arms").query("horizon == @HORIZON").iloc[0]
+    by_horizon = part_of(runs.growth, arms=ARMS).exponent("horizon").iloc[0]
+    by_arms = part_of(runs.growth, horizon=HORIZON).exponent("arms").iloc[0]
+    why = (
+        "these instances are random, far from the worst, and their regret, well below the bound, follows their gaps, "
+        "which change with d and K: no contradiction to the bound"
+    )
     return [
-        at_most("regret in T", interval(by_horizon), 0.5),
-        at_most("regret in M", exponent_in_clients(runs, "regret"), 0.5),
-        at_most("regret in d", exponent_in_dim(runs, "regret"), 0.5),
-        at_most("regret in K", interval(by_arms), 0),
+        at_most("regret in T", interval(by_horizon), 0.5, why),
+        at_most("regret in M", exponent_in_clients(runs, "regret"), 0.5, why),
+        at_most("regret in d", exponent_in_dim(runs, "regret"), 0.5, why),
+        at_most("regret in K", interval(by_arms), 0, why),
     ]
 
 
 # -------------------------------------------------------------------------------------------------------------- rows
 
 
-def row(claim: str, word: str, values: tuple[float, float, float], figure: str, why: str = "") -> Row:
+def row(claim: str, word: str, values: Interval, figure: str, why: str = "") -> Row:
     value, low, high = values
     reason = why if word != HOLDS else ""
     return {"claim": claim, "verdict": word, "value": value, "low": low, "high": high, "figure": figure, "why": reason}
@@ -302,23 +310,22 @@ def always(claim: str, seen: pd.Series, of: str, why: str = "", more: str = "") 
     return row(claim, HOLDS if held == total else FAILS, (held / total, low, high), figure, why)
 
 
-def at_most(what: str, values: tuple[float, float, float], power: float) -> Row:
+def at_most(what: str, values: Interval, power: float, why: str = "") -> Row:
     """A fitted exponent is at most `power`, within the tolerance that logarithms need."""
     value, low, high = values
     claim = f"growth of {what}: an exponent of at most {power:g} (+ {TOLERANCE:g} for logarithms)"
-    return row(
-        claim, decide(low, high, most=power + TOLERANCE), values, f"exponent {value:.2f} [{low:.2f}, {high:.2f}]"
-    )
+    word = decide(low, high, most=power + TOLERANCE)
+    return row(claim, word, values, f"exponent {value:.2f} [{low:.2f}, {high:.2f}]", why)
 
 
-def interval(found: Any) -> tuple[float, float, float]:
+def interval(found: Any) -> Interval:
     return float(found["exponent"]), float(found["low"]), float(found["high"])
 
 
-def exponent_in_clients(runs: Runs, metric: str) -> tuple[float, float, float]:
+def exponent_in_clients(runs: Runs, metric: str) -> Interval:
     return interval(runs.clients.exponent("clients", metric).iloc[0])
 
 
-def exponent_in_dim(runs: Runs, metric: str) -> tuple[float, float, float]:
+def exponent_in_dim(runs: Runs, metric: str) -> Interval:
     table = pd.concat([results.final().assign(dim=dim) for dim, results in runs.dims.items()])
     return interval(statistics.power_law(table, "dim", metric))

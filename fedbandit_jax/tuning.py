@@ -16,7 +16,7 @@ import numpy as np
 from fedbandit_jax import grid
 from fedbandit_jax.algorithms.base import Algorithm
 from fedbandit_jax.catalog import Catalog
-from fedbandit_jax.experiments import LINE_UP, NOISE
+from fedbandit_jax.experiments import CHECKPOINTS, LINE_UP, NOISE
 from fedbandit_jax.sweep import sweep
 
 
@@ -98,6 +98,7 @@ def tune(
         users=users,
         seeds=seeds,
         seed=seed,
+        checkpoints=CHECKPOINTS,
         out=out,
     )
     labels = grid.labels([trial.prepare(horizon) for trial in tried])
