@@ -161,8 +161,10 @@ def experiment_figure(experiment: Experiment, part: Mapping[str, Any], results: 
         curves = curves[curves["round"] <= experiment.last_round]
     if experiment.metric == "conversations":
         curves = join_schedules(curves)
+    users = curves["user"].nunique()
     where = {"data set": part["dataset"], "preset": part["preset"]}
-    M, K, T = (statistics_of(curves[name]) for name in ("clients", "arms", "horizon"))
+    M, K, T = (span(curves[name]) for name in ("clients", "arms", "horizon"))
+    seeds = span(curves.groupby("label")["seed"].nunique())  # an algorithm may have needed more than another
     return Figure(
         file_name(experiment.id, part["preset"], part["dataset"]),
         f"{part['dataset']}, {part['preset']}",
@@ -171,11 +173,11 @@ def experiment_figure(experiment: Experiment, part: Mapping[str, Any], results: 
         Results(in_order(curves), pd.DataFrame(), results.settings),
         experiment.metric,
         experiment.x,
-        f"M = {M}, K = {K}, T = {T}; {part['users']} users × {part['seeds']} seeds; bands and bars are 95 % intervals.",
+        f"M = {M}, K = {K}, T = {T}; {users} users × {seeds} seeds; bands and bars are 95 % intervals.",
     )
 
 
-def statistics_of(values: pd.Series) -> str:
+def span(values: pd.Series) -> str:
     """The value, or from which to which."""
     return show(values.min()) if values.min() == values.max() else f"{show(values.min())} to {show(values.max())}"
 
@@ -213,11 +215,17 @@ def tables_of(record: Mapping[str, Any]) -> Iterator[Table]:
         yield Table("Tuned constants", ("data set", "tuned for", "algorithm", "constants"), tuned)
     parts = record["parts"]
     rows = [
-        [p["experiment"], p["preset"], p["dataset"], str(p["users"]), str(p["seeds"]), f"{p['seconds']:.1f} s"]
+        [
+            *(p[name] for name in ("experiment", "preset", "dataset")),
+            *(str(p[name]) for name in ("users", "seeds")),
+            f"± {p['precision']:.1%}" if p.get("precision") is not None else "",
+            f"{p['seconds']:.1f} s",
+        ]
         for p in parts
     ]
+    columns = ("experiment", "preset", "data set", "users", "seeds, at most", "regret given the users", "time")
     total = f"{sum(part['seconds'] for part in parts):,.0f} s in all; what was found on disk is not counted again."
-    yield Table("Run times", ("experiment", "preset", "data set", "users", "seeds", "time"), rows, total)
+    yield Table("Run times and precision", columns, rows, total)
     commands = record.get("commands") or [record["command"]]
     yield facts({"command": "\n".join(commands), "made": record["created"], **record.get("settings", {})}, record)
 
