@@ -49,16 +49,12 @@ class Figure:
     metric: str
     x: str = "round"
     note: str = ""
+    order: Sequence[str] = ()  # labels whose colours come first, so that figures agree
 
     def lines(self) -> list[Line]:
         if self.x == "round":
             return curve_lines(self.results.to_pandas(), self.results.setting_columns(), self.metric)
         return swept_lines(self.results.final(), self.x, self.metric)
-
-    @property
-    def order(self) -> Sequence[str]:
-        """Labels whose colours come first."""
-        return FIRST if self.metric != "conversations" else ()
 
     @property
     def y_scale(self) -> str:
@@ -96,6 +92,7 @@ class Report:
     tables: Sequence[Table]
     verdicts: Sequence[Mapping[str, Any]] = ()
     sections: Mapping[str, str] = field(default_factory=dict)  # headings of figures, with a sentence each
+    opening: Sequence[Table] = ()  # tables that come before the figures
 
 
 def write(folder: str | Path) -> Path:
@@ -140,8 +137,8 @@ def of_reproduction(folder: Path) -> Report:
     figures.sort(key=lambda figure: order.index(figure.name.split("-")[0]))
     words = [row["verdict"] for row in verdicts]
     hold, fail = words.count("holds"), words.count("does not hold")
-    counted = f"{len(words)} claims judged: {hold} hold, {fail} do not hold, {len(words) - hold - fail} are undecided."
-    intro = [counted if words else "No claim has been judged yet."]
+    told = f"{len(words)} claims judged: {hold} hold, {fail} do not hold, {len(words) - hold - fail} are undecided."
+    intro = [told if words else "No claim has been judged yet."]
     if record.get("quick"):
         intro.append("Made with --quick: a taste, with too few users and seeds to decide much.")
     return Report(
@@ -174,6 +171,7 @@ def experiment_figure(experiment: Experiment, part: Mapping[str, Any], results: 
         experiment.metric,
         experiment.x,
         f"M = {M}, K = {K}, T = {T}; {users} users × {seeds} seeds; bands and bars are 95 % intervals.",
+        FIRST if experiment.metric != "conversations" else (),
     )
 
 
@@ -184,8 +182,12 @@ def span(values: pd.Series) -> str:
 
 def in_order(curves: pd.DataFrame) -> pd.DataFrame:
     """FedConPE first, then the baselines as the paper lists them, then others by name."""
-    place = {label: i for i, label in enumerate(FIRST)}
-    return curves.sort_values("label", kind="stable", key=lambda labels: labels.map(lambda x: place.get(x, len(place))))
+    place = {title: i for i, title in enumerate(FIRST)}
+
+    def rank(label: str) -> int:
+        return place.get(label.split()[0], len(place))
+
+    return curves.sort_values("label", kind="stable", key=lambda labels: labels.map(rank))
 
 
 def join_schedules(curves: pd.DataFrame) -> pd.DataFrame:
@@ -248,11 +250,12 @@ def of_results(results: Results, name: str) -> Report:
     final = results.final()
     varied = statistics.varied_parameters(final, results.setting_columns())
     places = [c for c in statistics.PLACES if c in final and final[c].nunique() > 1]
-    figures = [*curve_figures(results, places), *against_figures(results, varied, places)]
-    labels = final["label"].nunique()
+    figures = [*against_figures(results, varied, places), *curve_figures(results, places)]
+    labels = list(in_order(final)["label"].unique())
     intro = [
-        f"{len(final)} runs of {labels} settings of algorithms on {', '.join(final['dataset'].unique())}: "
-        f"{final['user'].nunique()} users × {final['seed'].nunique()} seeds."
+        f"{counted(len(final), 'run')} of {', '.join(labels) if len(labels) < 8 else f'{len(labels)} algorithms'} on "
+        f"{', '.join(final['dataset'].unique())}: "
+        f"{counted(final['user'].nunique(), 'user')}, {counted(final['seed'].nunique(), 'seed')} each."
     ]
     if len(figures) > MOST_FIGURES:
         intro.append(f"The first {MOST_FIGURES} of {len(figures)} figures are shown.")
@@ -260,8 +263,8 @@ def of_results(results: Results, name: str) -> Report:
         "Regret": "Summed over clients; less is better.",
         "Against what was swept": "Lines are fitted power laws.",
     }
-    tables = [summary_table(results, places), facts(results.settings, results.settings)]
-    return Report(name, intro, figures[:MOST_FIGURES], tables, (), sections)
+    settings, summary = facts(results.settings, results.settings), summary_table(results, places)
+    return Report(name, intro, figures[:MOST_FIGURES], [settings], (), sections, [summary])
 
 
 def curve_figures(results: Results, places: Sequence[str]) -> Iterator[Figure]:
@@ -342,6 +345,10 @@ def short(value: Any) -> str:
     if isinstance(value, list | tuple):
         return ", ".join(short(entry) for entry in value)
     return str(value)
+
+
+def counted(count: int, what: str) -> str:
+    return f"{count} {what}" + ("" if count == 1 else "s")
 
 
 def in_words(where: Mapping[str, str]) -> str:

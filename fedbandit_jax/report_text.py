@@ -46,6 +46,7 @@ def markdown(report: Report) -> str:
         ]
         columns = ("verdict", "claim", "data set", "preset", "measured", "why")
         lines += [f"## {heading}", markdown_table(columns, body)]
+    lines += [text for table in report.opening for text in table_in_markdown(table)]
     for section, figures in sections(report):
         lines += [f"## {section}", report.sections.get(section, "")]
         for figure in figures:
@@ -54,9 +55,12 @@ def markdown(report: Report) -> str:
                 f"**{for_markdown(note)}**",
                 f"![{for_markdown(f'{section}: {figure.title}')}](figures/{figure.name}.png)",
             ]
-    for table in report.tables:
-        lines += [f"## {table.heading}", table.note, markdown_table(table.columns, table.rows)]
+    lines += [text for table in report.tables for text in table_in_markdown(table)]
     return "\n\n".join(line for line in lines if line) + "\n"
+
+
+def table_in_markdown(table: Table) -> list[str]:
+    return [f"## {table.heading}", table.note, markdown_table(table.columns, table.rows)]
 
 
 def markdown_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -89,6 +93,7 @@ def page(report: Report) -> str:
         filters(report),
         glance(report),
         *verdicts(report),
+        *(details(table) for table in report.opening),
         *figures_of(report),
         *(details(table) for table in report.tables),
         "<footer><p>Click on a name in a legend to hide its curve, twice to see it alone; drag to zoom, double-click "

@@ -196,11 +196,11 @@ def test_a_sweep_has_a_report(catalog, tmp_path):
     assert str(out / "report.html") in shown.output
     page = (out / "report.html").read_text()
     assert re.findall(r'<figure id="([^"]+)"', page) == [
-        "regret-clients=2",
-        "regret-clients=3",
         "regret-clients",
         "regret-alpha-clients=2",
         "regret-alpha-clients=3",
+        "regret-clients=2",
+        "regret-clients=3",
     ]
     mean = results.summary().query("label == 'Uniform' and clients == 3")["mean"].item()
     curve = next(t for t in drawings(page)["regret-clients=3"]["data"] if t.get("name") == "Uniform")
