@@ -57,15 +57,25 @@ class PhaseElimination(Algorithm, abstract=True):
         _checks.choice("rounding", self.rounding, ("ceil", "unbiased"))
         _checks.choice("design_method", self.design_method, METHODS)
         _checks.real("design_tol", self.design_tol, 1e-3, 1)
-        sigma = noise if self.sigma is None else self.sigma
-        log = theory.log_term(arms, clients, horizon, self.delta)
-        shortest = float(self.exploration_scale * 8 * dim * sigma**2 * log)  # eps = 1/2
+        shortest = self.first_phase(dim, clients, arms, horizon, noise)
         if horizon < shortest:
             warnings.warn(
                 f"horizon={horizon} is shorter than the first phase of {self.title}, at least {shortest:.0f} rounds "
                 "here: no arm will be eliminated",
                 stacklevel=2,
             )
+
+    def first_phase(self, dim: int, clients: int, arms: int, horizon: int, noise: float) -> float:
+        """Rounds of the first phase, eps = 1/2, before rounding up."""
+        sigma = noise if self.sigma is None else self.sigma
+        return float(self.exploration_scale * 8 * dim * sigma**2 * theory.log_term(arms, clients, horizon, self.delta))
+
+    def steps(self, *, dim: int, clients: int, arms: int, horizon: int, noise: float) -> int:
+        """Phases, each four times as long as the one before, and a round at least."""
+        length, start, phase = self.first_phase(dim, clients, arms, horizon, noise), 0.0, 0
+        while start < horizon and phase < MAX_PHASES:
+            start, phase = start + max(length * 4**phase, 1), phase + 1
+        return phase
 
     def pulls_in_all(self, problem: Problem, clock: "Clock") -> Float[Array, ""]:
         """2 d sigma^2 LOG / eps^2, a client's pulls in a phase before rounding."""

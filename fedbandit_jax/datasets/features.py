@@ -15,7 +15,7 @@ from scipy import sparse
 from scipy.sparse.linalg import svds
 
 from fedbandit_jax import _checks, _runtime
-from fedbandit_jax._progress import tqdm
+from fedbandit_jax._bar import tqdm
 
 FEATURES = ("svd", "logistic")
 
