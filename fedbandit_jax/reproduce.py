@@ -20,7 +20,7 @@ from typing import Any
 
 import pandas as pd
 
-from fedbandit_jax import _checks, _runtime, statistics, storage, verdict
+from fedbandit_jax import _checks, _runtime, disk, statistics, verdict
 from fedbandit_jax.algorithms.base import Algorithm
 from fedbandit_jax.catalog import Catalog
 from fedbandit_jax.experiments import CHECKPOINTS, EXPERIMENTS, NOISE, PRESETS, USERS, Experiment
@@ -313,7 +313,7 @@ class Record:
         self.folder.mkdir(parents=True, exist_ok=True)
         for name, content in (("reproduction.json", self.content), ("verdict.json", self.rows)):
             text = json.dumps(without_nan(content), indent=2, allow_nan=False) + "\n"
-            storage.write_whole(self.folder / name, lambda file, text=text: file.write(text.encode()))
+            disk.write_whole(self.folder / name, lambda file, text=text: file.write(text.encode()))
 
 
 def without_nan(value: Any) -> Any:
