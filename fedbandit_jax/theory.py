@@ -1,13 +1,15 @@
 """The paper's bounds, as numbers."""
 
+from types import ModuleType
+from typing import Any
+
 import numpy as np
 from numpy.typing import ArrayLike
 
 
-def log_term(arms: ArrayLike, clients: ArrayLike, horizon: ArrayLike, delta: ArrayLike) -> np.ndarray:
-    """LOG = log(2 K M log(T) / delta); T is taken as 2 at least."""
-    K, M, T, delta = (np.asarray(x, float) for x in (arms, clients, horizon, delta))
-    return np.asarray(np.log(2 * K * M * np.log(np.maximum(T, 2)) / delta))
+def log_term(arms: Any, clients: Any, horizon: Any, delta: Any, xp: ModuleType = np) -> Any:
+    """LOG = log(2 K M log(T) / delta); T is taken as 2 at least. `xp` is numpy or jax.numpy."""
+    return xp.log(2 * arms * clients * xp.log(xp.maximum(horizon, 2)) / delta)
 
 
 def regret_upper_bound(

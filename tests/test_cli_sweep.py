@@ -130,11 +130,11 @@ def test_lines_of_json(tmp_path, monkeypatch):
     assert result.exit_code == 0, result.output
     *records, last = [json.loads(line) for line in result.output.splitlines()]
     assert {record["event"] for record in records} == {"progress"}
-    assert [record["runs_left"] for record in records] == sorted((r["runs_left"] for r in records), reverse=True)
+    assert [record["runs_done"] for record in records] == sorted(record["runs_done"] for record in records)
     assert {"LinUCB: compiling", "LinUCB", "Uniform"} <= {record["doing"] for record in records}
     assert records[0] | {"client_rounds_per_second": 0} == records[0]
     end = records[-1]
-    assert (end["cells_done"], end["cells"], end["runs_left"], end["seconds_left"]) == (6, 6, 0, 0)
+    assert (end["cells_done"], end["cells"], end["runs_done"], end["seconds_left"]) == (6, 6, 24, 0)
     assert end["client_rounds_per_second"] > 0
     assert (last["event"], last["runs_computed"], last["runs_found"]) == ("done", 24, 0)
     assert 0 <= last["padding_share"] < 1

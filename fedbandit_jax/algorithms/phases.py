@@ -24,7 +24,7 @@ from jaxtyping import Array, Bool, Float, Int, Key
 from fedbandit_jax import _checks, theory
 from fedbandit_jax.algorithms.base import Algorithm, Hyperparameter, Trace
 from fedbandit_jax.design import METHODS
-from fedbandit_jax.problem import Problem, Real
+from fedbandit_jax.problem import Problem
 
 MAX_PHASES = 48  # more are never needed for T <= 10^9 unless sigma < 1e-9; the last one runs to T
 CEIL_SLACK = 1e-4  # so that 2.0000001, a rounding error, counts as 2
@@ -80,13 +80,8 @@ class PhaseElimination(Algorithm, abstract=True):
     def pulls_in_all(self, problem: Problem, clock: "Clock") -> Float[Array, ""]:
         """2 d sigma^2 LOG / eps^2, a client's pulls in a phase before rounding."""
         sigma = problem.noise if self.sigma is None else self.sigma
-        log = log_term(problem.num_arms, problem.num_clients, problem.horizon, self.delta)
+        log = theory.log_term(problem.num_arms, problem.num_clients, problem.horizon, self.delta, xp=jnp)
         return self.exploration_scale * 2 * problem.theta.size * sigma**2 * log / clock.eps**2
-
-
-def log_term(arms: Real, clients: Real, horizon: Real, delta: Real) -> Float[Array, ""]:
-    """LOG = log(2 K M log(T) / delta)."""
-    return jnp.log(2 * arms * clients * jnp.log(horizon) / delta)
 
 
 class Clock(NamedTuple):
