@@ -11,7 +11,7 @@ from rich.markup import escape
 from rich.table import Table
 
 import fedbandit_jax as fb
-from fedbandit_jax import cli_data, cli_sweep
+from fedbandit_jax import cli_bench, cli_data, cli_sweep
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -21,6 +21,7 @@ app = typer.Typer(
 )
 app.add_typer(cli_data.app, name="data")
 app.command()(cli_sweep.sweep)
+app.command()(cli_bench.bench)
 console = Console()
 
 
