@@ -118,7 +118,7 @@ def textbook_frank_wolfe(arms: np.ndarray, tol: float) -> np.ndarray:
     weights = np.full(K, 1 / K)
     while True:
         inverse = np.linalg.inv(arms.T @ (weights[:, None] * arms))
-        g = np.einsum("kd,de,ke->k", arms, inverse, arms)
+        g = ((arms @ inverse) * arms).sum(axis=1)
         best = np.argmax(g)
         if g[best] <= (1 + tol) * d:
             return weights
