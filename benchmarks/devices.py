@@ -5,10 +5,10 @@ taken from this process, the first of them, then more.
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import jax
-import numpy as np
 
 import fedbandit_jax as fb
 from fedbandit_jax import _runtime
@@ -47,8 +47,7 @@ def players(devices: Sequence[jax.Device], most: int, level: int) -> dict[str, C
         chunks = -(-most // len(devices))
         program = prepare(catalog(effort), algorithm, devices=devices, chunks=chunks, **setting(effort))
         for kind, count in (("weak", len(devices)), ("strong", most)):
-            lanes = np.arange(count * program.lanes)
-            found[f"{algorithm.title} {kind}"] = lambda p=program, lanes=lanes: list(p.program.run(lanes))
+            found[f"{algorithm.title} {kind}"] = partial(program.play, count * program.lanes)
         found[f"{algorithm.title} weak"]()  # warm-up
     return found
 

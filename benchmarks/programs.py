@@ -12,7 +12,8 @@ import numpy as np
 
 import fedbandit_jax as fb
 from fedbandit_jax import _runtime, engine
-from fedbandit_jax.sweep import make_plan
+from fedbandit_jax.lanes import Lanes
+from fedbandit_jax.plan import make_plan
 
 from . import counts
 from .measure import Effort, Timing
@@ -55,9 +56,20 @@ class Prepared:
     devices: int
     timing: Timing | None = None  # of `play`, once some suite has measured it
 
-    def play(self) -> Any:
-        """Play all runs once; what comes back is on the host."""
-        return list(self.program.run())
+    def play(self, lanes: int | None = None) -> list[Any]:
+        """Play all runs, or some lanes, once; a chunk is read while the next is on its way, as a sweep does."""
+        program, chunk = self.program, self.program.chunk
+        waiting, done = [], []
+        for first in range(0, lanes or self.all_lanes, chunk):
+            index = np.arange(first, min(first + chunk, lanes or self.all_lanes))
+            waiting.append((index, self.compiled(*program.arguments(index))))
+            if len(waiting) > 1:
+                done.append(program.to_host(*waiting.pop(0)))
+        return done + [program.to_host(*entry) for entry in waiting]
+
+    @property
+    def all_lanes(self) -> int:
+        return len(self.program.batch.user)
 
     @property
     def lanes(self) -> int:
@@ -66,7 +78,7 @@ class Prepared:
 
     @property
     def runs(self) -> int:
-        return len(self.program.table)
+        return len(self.program.lanes.count)
 
     @property
     def client_rounds(self) -> int:
@@ -133,23 +145,17 @@ def prepare(
         def build(seeds: int) -> engine.Program:
             plan = make_plan(catalog, algorithm, seeds=seeds, **setting)
             (group,) = plan.groups
-            rounds = plan.rounds(horizon)
-            return engine.Program(
-                catalog, group, plan.users, plan.seeds, seed=0, rounds=rounds, devices=devices, **plan.largest
-            )
+            lanes = Lanes(group, plan.users, plan.seeds, catalog.dim)
+            return engine.Program(catalog, lanes, seed=0, rounds=plan.rounds(horizon), devices=devices)
 
         program = build(runs or 1)
         if runs is None:
-            alone = program.clients[0]  # lanes a run
-            program = build(max(1, chunks * program.chunk // alone))
+            program = build(max(1, chunks * program.chunk // int(program.lanes.count[0])))
     if like is not None:
-        program.play = like.compiled
         return replace(like, program=program, horizon=horizon, timing=None)
     if afresh:
         jax.clear_caches()
-    index = np.zeros(program.chunk, int)
-    arguments = (*jax.tree.map(lambda x: x[index], (program.algorithm, program.batch)), *program.shared)
-    play: Any = program.play
+    arguments = program.arguments(np.zeros(1, int))
     seconds: dict[str, float] = {}
 
     def timed(name: str, call: Callable[[], Any]) -> Any:
@@ -158,15 +164,9 @@ def prepare(
         seconds[name] = time.perf_counter() - began
         return result
 
-    cached = jax.config.values["jax_enable_compilation_cache"]
-    jax.config.update("jax_enable_compilation_cache", False)
-    try:
-        traced = timed("trace", lambda: play.func.trace(*arguments, **play.keywords))
-        lowered = timed("lower", traced.lower)
-        compiled = timed("compile", lowered.compile)
-    finally:
-        jax.config.update("jax_enable_compilation_cache", cached)
-    program.play = compiled
+    traced = timed("trace", lambda: engine.run_batch.trace(*arguments, **program.static))
+    lowered = timed("lower", traced.lower)
+    compiled = timed("compile", lowered.compile)
     return Prepared(algorithm, program, traced, lowered, compiled, seconds, clients, arms, horizon, len(devices))
 
 

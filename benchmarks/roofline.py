@@ -190,7 +190,7 @@ def roofline(programs: Sequence[Prepared], effort: Effort) -> Found:
     for program in programs:
         trace = program.play()
         timing = program.timing or _time(program.play, effort)
-        chunks = math.ceil(len(program.program.batch.user) / program.program.chunk)
+        chunks = math.ceil(program.all_lanes / program.program.chunk)
         measured = sorted(timing.wall)[len(timing.wall) // 2] / chunks / turns_of(program, trace)
         iterations = float(design_iterations(program)) if program.unit == "phase" else 0.0
         least = limits(program, found, seconds, iterations)

@@ -81,3 +81,12 @@ def devices() -> list[jax.Device]:
         jax.config.update("jax_num_cpu_devices", cores())
     local = jax.local_devices()
     return local[:1] if _Late.pool else local
+
+
+def keep_compiled_programs() -> None:
+    """Let JAX keep what it compiles on disk, in the user's cache, unless it has been told where."""
+    if not jax.config.values["jax_compilation_cache_dir"]:
+        home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+        jax.config.update("jax_compilation_cache_dir", str(home / "fedbandit_jax"))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
+    jax.config.update("jax_persistent_cache_min_entry_size_bytes", 0)

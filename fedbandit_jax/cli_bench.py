@@ -7,6 +7,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Annotated
 
+import jax
 import typer
 from rich.console import Console
 
@@ -26,6 +27,7 @@ def bench(
     Suites: linalg, design, compile, throughput, growth, devices, peers. Results go to results/bench/bench-DATE.json and
     a figure beside it, or to OUT. What cannot be measured here is named and left out. The machine should be idle.
     """
+    jax.config.update("jax_enable_compilation_cache", False)  # compilation is measured too
     runner = import_module(f"{benchmarks().__name__}.runner")
     measure = import_module(f"{benchmarks().__name__}.measure")
     known = benchmarks().SUITES

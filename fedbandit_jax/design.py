@@ -52,14 +52,18 @@ class Whitened(NamedTuple):
 
     def factor(self, weights: Float[Array, " K"]) -> Float[Array, "d d"]:
         """Cholesky factor of V(pi), made regular by 1 on the uncounted diagonal."""
-        V = jnp.einsum("kd,k,ke->de", self.rows, weights, self.rows) + jnp.diag(self.uncounted)
+        V = (weights[:, None] * self.rows).T @ self.rows + jnp.diag(self.uncounted)
         return jnp.linalg.cholesky(V, symmetrize_input=False)
+
+    def half_inverse(self, weights: Float[Array, " K"]) -> Float[Array, "d d"]:
+        """L^-1 with V(pi) = L L'."""
+        eye = jnp.eye(self.rows.shape[1], dtype=self.rows.dtype)
+        return lax.linalg.triangular_solve(self.factor(weights), eye, left_side=True, lower=True)
 
     def g(self, weights: Float[Array, " K"]) -> Float[Array, " K"]:
         """u_a' V(pi)^-1 u_a for every arm; 0 off the mask."""
-        L = self.factor(weights)
-        half = lax.linalg.triangular_solve(L, self.rows, left_side=False, lower=True, transpose_a=True)
-        return (half**2).sum(axis=1)
+        # A product with L^-1 is faster than a triangular solve: it has K right-hand sides, not d.
+        return ((self.rows @ self.half_inverse(weights).T) ** 2).sum(axis=1)
 
 
 @lru_cache
@@ -156,11 +160,10 @@ def _frank_wolfe(white: Whitened, tol: Float[Array, ""], max_iterations: int, re
     is accepted.
     """
     r = white.bound
-    eye = jnp.eye(white.rows.shape[1], dtype=r.dtype)
 
     def exact(weights: Float[Array, " K"]) -> tuple[Float[Array, "d d"], Float[Array, " K"]]:
-        inverse_factor = lax.linalg.triangular_solve(white.factor(weights), eye, left_side=True, lower=True)
-        return inverse_factor.T @ inverse_factor, ((white.rows @ inverse_factor.T) ** 2).sum(axis=1)
+        half = white.half_inverse(weights)
+        return half.T @ half, ((white.rows @ half.T) ** 2).sum(axis=1)
 
     def step(state: tuple) -> tuple:
         weights, inverse, g, i, steps = state

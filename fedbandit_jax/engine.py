@@ -1,14 +1,13 @@
-"""The compiled programs: runs stacked as array batches, spread over the devices a chunk at a time.
+"""The compiled programs: lanes stacked as array batches, spread over the devices a chunk at a time.
 
-A lane is what a program plays side by side with others: a federation, or, of an algorithm whose clients do not meet, a
-single client. Lanes whose algorithms differ only in numbers share one program; federations with fewer clients or arms
+Lanes (see lanes.py) whose algorithms differ only in numbers share one program; federations with fewer clients or arms
 than the largest are padded and masked.
 """
 
 import time
+import warnings
 from collections.abc import Iterator, Sequence
 from functools import partial
-from itertools import product
 from typing import Any, NamedTuple
 
 import jax
@@ -18,9 +17,11 @@ import pandas as pd
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 from jaxtyping import Array, Float, Int, Key
 
+from fedbandit_jax import _checks
 from fedbandit_jax.algorithms.base import Algorithm, Trace
 from fedbandit_jax.catalog import Catalog
 from fedbandit_jax.grid import Cell
+from fedbandit_jax.lanes import Lanes
 from fedbandit_jax.problem import sample_problem
 
 ACCELERATOR_LANES = 4096  # clients side by side on one GPU or TPU
@@ -49,7 +50,8 @@ class Run(NamedTuple):
 
 def table_of_runs(cells: Sequence[Cell], users: Sequence[int], seeds: Sequence[int]) -> pd.DataFrame:
     """A row per run."""
-    return pd.DataFrame(
+    pairs = pd.MultiIndex.from_product([users, seeds]).to_frame(index=False)
+    settings = pd.DataFrame(
         {
             "algorithm": cell.algorithm.title,
             "label": cell.label,
@@ -57,114 +59,165 @@ def table_of_runs(cells: Sequence[Cell], users: Sequence[int], seeds: Sequence[i
             "arms": cell.arms,
             "horizon": cell.horizon,
             "noise": cell.noise,
-            "user": user,
-            "seed": seed,
             **{k: str(v) if callable(v) else v for k, v in cell.algorithm.hyperparameters().items()},
         }
-        for cell, user, seed in product(cells, users, seeds)
+        for cell in cells
     )
+    table = settings.iloc[np.repeat(np.arange(len(cells)), len(pairs))].reset_index(drop=True)
+    after_noise = table.columns.get_loc("noise") + 1
+    table.insert(after_noise, "user", np.tile(pairs[0], len(cells)))
+    table.insert(after_noise + 1, "seed", np.tile(pairs[1], len(cells)))
+    return table
 
 
-def lanes_per_device(algorithm: Algorithm, arms: int, dim: int, device: jax.Device) -> int:
-    """Clients to play side by side on one device."""
+def clients_per_device(algorithm: Algorithm, arms: int, dim: int, device: jax.Device) -> int:
+    """Clients to play side by side on one device, if they fit into memory."""
     return algorithm.lanes(arms, dim) if device.platform == "cpu" else ACCELERATOR_LANES
 
 
 class Program:
-    """All cells of one static group on all devices."""
+    """Cells that differ only in numbers, padded to one shape, on all devices of this process."""
 
     def __init__(
         self,
         catalog: Catalog,
-        cells: Sequence[Cell],
-        users: Sequence[int],
-        seeds: Sequence[int],
+        lanes: Lanes,
         *,
         seed: int,
         rounds: np.ndarray,
         devices: Sequence[jax.Device],
-        max_clients: int,
-        max_arms: int,
     ) -> None:
         real = jnp.zeros(()).dtype
-        self.table = table_of_runs(cells, users, seeds)
+        cells = lanes.cells
         first = cells[0].algorithm
-        self.clients = self.table["clients"].to_numpy() if first.independent_clients else np.ones(len(self.table), int)
-        run = np.repeat(np.arange(len(self.table)), self.clients)  # of each lane
-        self.first_lane = np.cumsum(self.clients) - self.clients  # of each run
-        columns: dict[str, Any] = {
-            name: self.table[name].to_numpy(real if name == "noise" else np.int32)[run] for name in Run._fields[:-1]
+        self.lanes = lanes
+        settings: Any = {name: [getattr(cell, name) for cell in cells] for name in ("clients", "arms", "noise")}
+        columns: Any = {
+            **{name: np.asarray(values)[lanes.cell] for name, values in settings.items()},
+            "user": lanes.user,
+            "seed": lanes.seed,
+            "first_client": lanes.client,
         }
-        columns["first_client"] = (np.arange(len(run)) - self.first_lane[run]).astype(np.int32)
-        self.batch = Run(**columns)
-        cell = run // (len(users) * len(seeds))
+        self.batch = Run(**{k: v.astype(real if k == "noise" else np.int32) for k, v in columns.items()})
         self.algorithm = jax.tree.map(
-            lambda *values: np.asarray(values, real)[cell], *(cell.algorithm for cell in cells)
+            lambda *values: np.asarray(values, real)[lanes.cell], *(cell.algorithm for cell in cells)
         )
-        max_clients = 1 if first.independent_clients else max_clients
-        lanes = lanes_per_device(first, max_arms, catalog.dim, devices[0])
-        self.chunk = len(devices) * max(1, lanes // max_clients)
+        self.max_clients = 1 if first.independent_clients else max(cell.clients for cell in cells)
+        self.max_arms = max(cell.arms for cell in cells)
+        self.num_devices = len(devices)
+        clients = clients_per_device(first, self.max_arms, catalog.dim, devices[0])
+        self.chunk = self.num_devices * max(1, clients // self.max_clients)
         self.compile_seconds = 0.0
+        self.memory = 0  # bytes that a chunk takes on all devices
+        self.work = 0.0  # in clients x arms x phases
+        self.work_on_padding = 0.0
 
         mesh = jax.make_mesh((len(devices),), ("lanes",), axis_types=(AxisType.Auto,), devices=list(devices))
         features: Any = (np.asarray(x, real) for x in (catalog.arms, catalog.key_terms, catalog.users))
         shared = (Pool(*features), np.asarray(rounds, real), jax.random.key(seed))
         self.shared = jax.device_put(shared, NamedSharding(mesh, PartitionSpec()))
-        self.play = partial(run_batch, mesh=mesh, max_clients=max_clients, max_arms=max_arms)
+        self.static = {"mesh": mesh, "max_clients": self.max_clients, "max_arms": self.max_arms}
 
-    def run(self, lanes: np.ndarray | None = None) -> Iterator[Trace]:
-        """Traces of some lanes, or all, in order, a chunk each; the next chunk is on its way while one is read."""
-        lanes = np.arange(len(self.batch.user)) if lanes is None else lanes
-        total = len(lanes)
-        waiting: list[tuple[int, Trace]] = []
-        for first in range(0, total, self.chunk):
-            # The last chunk is filled up with copies of the last lane: one shape, one program.
-            index = lanes[np.minimum(np.arange(first, first + self.chunk), total - 1)]
-            before, began = traces, time.perf_counter()
-            trace = self.play(*jax.tree.map(lambda x, i=index: x[i], (self.algorithm, self.batch)), *self.shared)
-            if traces > before:
-                self.compile_seconds += time.perf_counter() - began
-            waiting.append((min(self.chunk, total - first), trace))
+    def arguments(self, lanes: np.ndarray) -> tuple:
+        """Of `run_batch`, for a chunk; a short one is filled up with copies of its last lane, as shapes are fixed."""
+        index = lanes[np.minimum(np.arange(self.chunk), len(lanes) - 1)]
+        return (*jax.tree.map(lambda x: x[index], (self.algorithm, self.batch)), *self.shared)
+
+    def compile(self, budget: float) -> None:
+        """Compile, for as many lanes at a time as fit into a budget of bytes."""
+        while True:
+            began = time.perf_counter()
+            lowered = run_batch.lower(*self.arguments(np.zeros(1, int)), **self.static)
+            needs = lowered.compile().memory_analysis()  # which jit finds in its cache again
+            self.compile_seconds += time.perf_counter() - began
+            if needs is None:  # not every backend tells
+                return
+            parts = needs.temp_size_in_bytes, needs.argument_size_in_bytes, 2 * needs.output_size_in_bytes
+            self.memory = self.num_devices * sum(parts)
+            if self.memory <= budget:
+                return
+            if self.chunk == self.num_devices:
+                allowed = f"the smallest program takes {self.memory / 1e9:.2g} GB"
+                _checks.fail("memory", f"{budget / 1e9:.2g}GB", allowed)
+            fitting = int(self.chunk / self.num_devices * budget / self.memory)
+            self.chunk = self.num_devices * max(1, min(fitting, self.chunk // self.num_devices - 1))
+
+    def run(self, lanes: np.ndarray) -> Iterator[Trace]:
+        """Traces of some lanes, in order, a chunk each; out of memory, chunks of half the size go on."""
+        done = 0
+        while done < len(lanes):
+            try:
+                for part in self.chunks(lanes[done:]):
+                    yield part
+                    done += len(part.regret)
+            except jax.errors.JaxRuntimeError as error:
+                if "RESOURCE_EXHAUSTED" not in str(error) or self.chunk == self.num_devices:
+                    raise
+                before, self.chunk = self.chunk, self.num_devices * (self.chunk // self.num_devices // 2)
+                warnings.warn(f"out of memory with {before} lanes at a time: going on with {self.chunk}", stacklevel=2)
+
+    def chunks(self, lanes: np.ndarray) -> Iterator[Trace]:
+        """The next chunk is on its way while one is read."""
+        waiting: list[tuple[np.ndarray, Trace]] = []
+        for first in range(0, len(lanes), self.chunk):
+            index = lanes[first : first + self.chunk]
+            waiting.append((index, run_batch(*self.arguments(index), **self.static)))
             if len(waiting) > 1:
-                yield _to_host(*waiting.pop(0))
+                yield self.to_host(*waiting.pop(0))
         for entry in waiting:
-            yield _to_host(*entry)
+            yield self.to_host(*entry)
+
+    def to_host(self, lanes: np.ndarray, trace: Trace) -> Trace:
+        trace = jax.tree.map(np.asarray, trace)
+        clients = np.ones(len(lanes), int) if self.max_clients == 1 else self.batch.clients[lanes]
+        phases = (trace.phases["phase"] > 0).sum(axis=1) if trace.phases else np.ones(self.chunk, int)
+        longest = phases.reshape(self.num_devices, -1).max(axis=1)  # a device goes on until its last lane is done
+        spent = self.max_clients * self.max_arms * self.chunk * float(longest.mean())
+        self.work += spent
+        self.work_on_padding += spent - float((clients * self.batch.arms[lanes] * phases[: len(lanes)]).sum())
+        return jax.tree.map(lambda x: x[: len(lanes)], trace)
 
     def finished(self, runs: np.ndarray) -> Iterator[tuple[np.ndarray, Trace]]:
-        """Play some rows of the table; yields rows and their traces as soon as all of their lanes are done."""
-        lanes = np.concatenate([self.first_lane[r] + np.arange(self.clients[r]) for r in runs])
-        ends = np.cumsum(self.clients[runs])
-        given, done = 0, 0
+        """Play some runs; yields them, and their traces, as soon as all of their lanes are done."""
+        lanes = self.lanes.of(runs)
+        begin = np.searchsorted(lanes, self.lanes.first[runs])
+        end = begin + self.lanes.count[runs]
+        order = np.argsort(end, kind="stable")
+        runs, begin, end = runs[order], begin[order], end[order]
+        given, kept_from, played = 0, 0, 0
         waiting: list[Trace] = []
         for part in self.run(lanes):
             waiting.append(part)
-            done += len(part.regret)
-            count = int(np.searchsorted(ends, done, side="right"))
-            if count > given:
-                together = concatenate(waiting)
-                cut = ends[count - 1] - (done - len(together.regret))
-                whole, rest = (jax.tree.map(lambda x, s=s: x[s], together) for s in (slice(cut), slice(cut, None)))
-                rows, given, waiting = runs[given:count], count, [rest]
-                yield rows, self.per_run([whole], rows)
+            played += len(part.regret)
+            whole = slice(given, int(np.searchsorted(end, played, side="right")))
+            if whole.stop == given:
+                continue
+            together = concatenate(waiting)
+            yield runs[whole], add_up(together, begin[whole] - kept_from, end[whole] - kept_from)
+            given = whole.stop
+            needed_from = int(begin[given:].min(initial=played))
+            waiting = [jax.tree.map(lambda x, n=needed_from - kept_from: x[n:], together)]
+            kept_from = needed_from
 
-    def per_run(self, parts: Sequence[Trace], runs: np.ndarray | None = None) -> Trace:
-        """Traces of lanes put together to traces of their runs: clients that play alone are added up."""
-        lanes = concatenate(parts)
-        clients = self.clients if runs is None else self.clients[runs]
-        if (clients == 1).all():
-            return lanes
-        first = np.cumsum(clients) - clients
-        total: Trace = jax.tree.map(lambda curve: np.add.reduceat(curve, first, axis=0), lanes)
-        count = clients[:, None]
-        return total._replace(conversations=total.conversations / count, theta_error=total.theta_error / count)
+
+def add_up(lanes: Trace, begin: np.ndarray, end: np.ndarray) -> Trace:
+    """Traces of runs, each of some neighbouring lanes: clients that play alone are added up."""
+    count = end - begin
+    if (count == 1).all():
+        return jax.tree.map(lambda x: x[begin], lanes)
+    edges = np.column_stack([begin, end]).ravel()
+
+    def add(curve: np.ndarray) -> np.ndarray:
+        closed = np.concatenate([curve, np.zeros_like(curve[:1])])  # an edge may lie behind the last lane
+        return np.add.reduceat(closed, edges, axis=0)[::2]
+
+    total: Trace = jax.tree.map(add, lanes)
+    mean = count[:, None]
+    return total._replace(conversations=total.conversations / mean, theta_error=total.theta_error / mean)
 
 
 def concatenate(parts: Sequence[Trace]) -> Trace:
     return jax.tree.map(lambda *xs: np.concatenate(xs), *parts)
-
-
-def _to_host(count: int, trace: Trace) -> Trace:
-    return jax.tree.map(lambda x: np.asarray(x)[:count], trace)
 
 
 @partial(jax.jit, static_argnames=("mesh", "max_clients", "max_arms"))

@@ -28,14 +28,18 @@ class Cell:
     noise: float
     horizon: int
 
-    def check(self, catalog: Catalog) -> None:
-        self.algorithm.check(
-            dim=catalog.dim,
-            clients=self.clients,
-            arms=self.arms,
-            horizon=self.horizon,
-            noise=self.noise,
-        )
+    def place(self, dim: int) -> dict[str, Any]:
+        """Where it plays, as `Algorithm.check` and `Algorithm.steps` want it."""
+        return {
+            "dim": dim,
+            "clients": self.clients,
+            "arms": self.arms,
+            "horizon": self.horizon,
+            "noise": self.noise,
+        }
+
+    def steps(self, dim: int) -> int:
+        return self.algorithm.steps(**self.place(dim))
 
     @property
     def group(self) -> tuple:
@@ -77,7 +81,7 @@ def make_cells(catalog: Catalog, algorithms: Any, **axes: Any) -> list[Cell]:
         )
     ]
     for cell in cells:
-        cell.check(catalog)
+        cell.algorithm.check(**cell.place(catalog.dim))
     return cells
 
 

@@ -44,11 +44,11 @@ class Results:
 
     @classmethod
     def from_traces(
-        cls, dataset: str, tables: Sequence[tuple[pd.DataFrame, np.ndarray, Trace]], settings: dict[str, Any]
+        cls, tables: Sequence[tuple[str, pd.DataFrame, np.ndarray, Trace]], settings: dict[str, Any]
     ) -> "Results":
-        """Tidy up (a table with a row per run, the rounds kept, traces with axes R and P) of each program."""
+        """Tidy up (data set, a table with a row per run, the rounds kept, traces with axes R and P) of each program."""
         tidied = []
-        for runs, rounds, trace in tables:
+        for dataset, runs, rounds, trace in tables:
             runs = runs.copy()
             runs.insert(0, "dataset", dataset)
             check_finite(runs, trace)

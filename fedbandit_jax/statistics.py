@@ -1,12 +1,12 @@
 """Statistics of runs: intervals whose units are users, quantiles, paired comparisons, fitted exponents."""
 
+import math
 import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy.special import ndtr, stdtrit
 
 from fedbandit_jax import _checks
 
@@ -28,7 +28,38 @@ def half_width(units: np.ndarray, axis: int = 0) -> np.ndarray:
     n = units.shape[axis]
     if n < 2:
         return np.full(units.mean(axis=axis).shape, np.nan)
-    return np.asarray(stdtrit(n - 1, (1 + CONFIDENCE) / 2) * units.std(axis=axis, ddof=1) / np.sqrt(n))
+    return np.asarray(t_quantile(n) * units.std(axis=axis, ddof=1) / np.sqrt(n))
+
+
+def t_quantile(units: int) -> float:
+    """Of Student's t, for an interval of the mean of some units."""
+    from scipy.special import stdtrit  # here, as it is slow to import
+
+    return float(stdtrit(units - 1, (1 + CONFIDENCE) / 2))
+
+
+def half_width_given_users(group: pd.DataFrame, metric: str) -> float:
+    """Half the 95 % t-interval of the mean over these very users: only seeds vary, strata are users.
+
+    sqrt(sum_u s_u^2 / n_u) / U, with the s_u^2 of all users pooled; NaN if no user has two seeds.
+    """
+    by_user = group.groupby("user")[metric]
+    seeds = by_user.count().to_numpy()
+    freedom = int((seeds - 1).sum())
+    if freedom == 0:
+        return float("nan")
+    pooled = float(((seeds - 1) * by_user.var(ddof=1).fillna(0).to_numpy()).sum()) / freedom
+    return float(t_quantile(freedom + 1) * np.sqrt(pooled * (1 / seeds).sum()) / len(seeds))
+
+
+def share_interval(count: int, total: int) -> tuple[float, float]:
+    """The exact 95 % interval of a share, `count` of `total` (Clopper and Pearson)."""
+    from scipy.special import betaincinv  # here, as it is slow to import
+
+    tail = (1 - CONFIDENCE) / 2
+    low = betaincinv(count, total - count + 1, tail) if count else 0.0
+    high = betaincinv(count + 1, total - count, 1 - tail) if count < total else 1.0
+    return float(low), float(high)
 
 
 def mean_interval(group: pd.DataFrame, metric: str, interval: str = "t") -> pd.Series:
@@ -95,7 +126,7 @@ def percentile_interval(draws: np.ndarray, units: int) -> tuple[float, float]:
     """
     if units < 2:
         return float("nan"), float("nan")
-    tail = ndtr(-stdtrit(units - 1, (1 + CONFIDENCE) / 2))
+    tail = math.erfc(t_quantile(units) / math.sqrt(2)) / 2
     low, high = np.quantile(draws, [tail, 1 - tail])
     return float(low), float(high)
 

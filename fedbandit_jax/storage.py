@@ -11,8 +11,6 @@ Runs are known by content, not by their place in a grid, so a folder serves any 
 import dataclasses
 import hashlib
 import json
-import os
-import socket
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -26,10 +24,13 @@ import pyarrow.parquet as pq
 
 from fedbandit_jax import _checks
 from fedbandit_jax.algorithms.base import REGISTRY
+from fedbandit_jax.catalog import Catalog
+from fedbandit_jax.disk import lock, write_whole
 from fedbandit_jax.grid import Cell, label_of
+from fedbandit_jax.hosts import Hosts
 from fedbandit_jax.results import FLAGS, METRICS, Results, missing_as_nan
 
-FORMAT = 1
+FORMAT = 2
 RUN = ("run", "dataset", "algorithm", "hyperparameters", "clients", "arms", "horizon", "noise", "user", "seed")
 WORDS = ("run", "dataset", "algorithm", "hyperparameters")
 CURVES = ("round", *METRICS)
@@ -56,11 +57,18 @@ def plain(name: str, value: Any) -> Any:
     _checks.fail(name, value, "with out= it must be a number or a word, by which the run is found again")
 
 
-def run_ids(cells: Sequence[Cell], users: Sequence[int], seeds: Sequence[int]) -> np.ndarray:
+def run_ids(catalog: Catalog, cells: Sequence[Cell], users: Sequence[int], seeds: Sequence[int]) -> np.ndarray:
     """A hash of the content of each run, in the order of `engine.table_of_runs`."""
     ids = []
     for cell in cells:
-        content: list[Any] = [cell.algorithm.title, cell.clients, cell.arms, cell.horizon, float(cell.noise)]
+        content: list[Any] = [
+            catalog.fingerprint,
+            cell.algorithm.title,
+            cell.clients,
+            cell.arms,
+            cell.horizon,
+            float(cell.noise),
+        ]
         for name, value in sorted(cell.algorithm.hyperparameters().items()):
             value = plain(name, value)
             content.append([name, float(value) if type(value) is int else value])  # N=1 is N=1.0
@@ -86,40 +94,74 @@ def digest(texts: Iterable[str]) -> str:
 
 
 class Store:
-    """A folder open for writing: used with `with`, which keeps other processes out."""
+    """A folder open for writing: used with `with`, which keeps other sweeps out.
 
-    def __init__(self, folder: str | Path, specification: dict[str, Any], made_with: dict[str, Any]) -> None:
+    Of several processes that share a sweep, the first opens the folder for all of them.
+    """
+
+    def __init__(
+        self,
+        folder: str | Path,
+        specification: dict[str, Any],
+        catalogs: dict[str, str],
+        made_with: dict[str, Any],
+        hosts: Hosts = Hosts(),  # noqa: B008  (frozen)
+    ) -> None:
         self.folder = Path(folder)
-        self.specification = json.loads(json.dumps({"format": FORMAT, **specification}))
-        self.made_with = made_with
+        self.hosts = hosts
+        self.manifest = json.loads(
+            json.dumps(
+                {
+                    "specification": {"format": FORMAT, **specification},
+                    "catalogs": catalogs,
+                    "made_with": made_with,
+                }
+            )
+        )
         self.runs: set[str] = set()
 
     def __enter__(self) -> "Store":
         if self.folder.exists() and not self.folder.is_dir():
             _checks.fail("out", str(self.folder), "it must be a folder, but there is a file of that name")
         self.check()
-        self.folder.mkdir(parents=True, exist_ok=True)
-        self.lock = lock(self.folder)
+        if self.hosts.first:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            self.lock = lock(self.folder)
         try:
-            self.check()  # again: another process may have begun meanwhile
-            for path in self.folder.glob(".*.unfinished"):
-                path.unlink()
-            if not (self.folder / "manifest.json").exists():
-                text = json.dumps({"specification": self.specification, "made_with": self.made_with}, indent=2)
-                write_whole(self.folder / "manifest.json", lambda file: file.write(text.encode() + b"\n"))
-            stored = {path: ids_in(path, self.specification) for path in parts(self.folder)}
-            self.runs = {run for ids in stored.values() for run in ids}
-            for path in self.folder.glob("phases-*.parquet"):
-                if curves_of(path) not in stored:
-                    read_part(path, self.specification, RUN)  # a foreign file is an error, and stays
-                    path.unlink()  # its part was never finished
+            if self.hosts.first:
+                self.open()
+            self.hosts.wait("open")
+            self.check()  # of the other processes, now that there is a manifest
+            self.runs = stored_runs(self.folder)
+            self.hosts.wait("read")  # before anybody writes
         except BaseException:
-            self.lock.unlink(missing_ok=True)
+            self.unlock()
             raise
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self.lock.unlink(missing_ok=True)
+        self.unlock()
+
+    def unlock(self) -> None:
+        if self.hosts.first:
+            self.lock.unlink(missing_ok=True)
+
+    def open(self) -> None:
+        """Write the manifest, and remove what a killed sweep left unfinished."""
+        self.check()  # again: another sweep may have begun meanwhile
+        for path in self.folder.glob(".*.unfinished"):
+            path.unlink()
+        path = self.folder / "manifest.json"
+        there = read_manifest(self.folder) if path.exists() else self.manifest
+        merged = there | {"catalogs": there["catalogs"] | self.manifest["catalogs"]}
+        if not path.exists() or merged != there:
+            write_whole(path, lambda file: file.write(json.dumps(merged, indent=2).encode() + b"\n"))
+        self.manifest = merged
+        stored = {path: ids_in(path, merged) for path in parts(self.folder)}
+        for path in self.folder.glob("phases-*.parquet"):
+            if curves_of(path) not in stored:
+                read_part(path, merged, RUN)  # a foreign file is an error, and stays
+                path.unlink()  # its part was never finished
 
     def check(self) -> None:
         """Is the folder new, or of this specification?"""
@@ -129,19 +171,26 @@ class Store:
                 allowed = "it must be a new or empty folder, or one that a sweep wrote"
                 _checks.fail("out", str(self.folder), f"it holds {others[0]} but no manifest.json; {allowed}")
             return
-        there = read_manifest(self.folder)["specification"]
-        for name in (*self.specification, *there):
-            old, new = there.get(name), self.specification.get(name)
-            if old != new:
-                _checks.fail(
-                    "out", str(self.folder), f"its runs were made with {name}={old!r}, not {new!r}; use another folder"
-                )
+        manifest = read_manifest(self.folder)
+        there, mine = manifest["specification"], self.manifest["specification"]
+        for name in (*mine, *there):
+            if there.get(name) != mine.get(name):
+                made = f"its runs were made with {name}={there.get(name)!r}, not {mine.get(name)!r}; use another folder"
+                _checks.fail("out", str(self.folder), made)
+        for name, fingerprint in self.manifest["catalogs"].items():
+            if manifest["catalogs"].get(name, fingerprint) != fingerprint:
+                other = f"its runs were made with another catalog {name!r}; use another folder, or another name"
+                _checks.fail("out", str(self.folder), other)
 
-    def write(self, curves: pd.DataFrame, phases: pd.DataFrame) -> None:
-        """Add a part: both tables have the columns of RUN."""
+    def write(self, curves: pd.DataFrame, phases: pd.DataFrame, fingerprint: str) -> None:
+        """Add a part, of one catalog: both tables have the columns of RUN."""
         ids = curves["run"].unique()
         name = f"{digest(sorted(ids))}.parquet"
-        meta = {"specification": digest([json.dumps(self.specification)]), "phases": len(phases)}
+        meta = {
+            "specification": digest([json.dumps(self.manifest["specification"])]),
+            "catalog": fingerprint,
+            "phases": len(phases),
+        }
         if len(phases):
             write_table(self.folder / f"phases-{name}", uniform(phases, PHASES), meta)
         write_table(self.folder / f"curves-{name}", uniform(curves, CURVES), meta)
@@ -149,14 +198,14 @@ class Store:
 
     def read(self, wanted: np.ndarray) -> tuple[pd.DataFrame, pd.DataFrame]:
         """Curves and phases of some runs, in the order wanted; `at` is a run's place in it."""
-        return read_runs(self.folder, self.specification, wanted)
+        return read_runs(self.folder, self.manifest, wanted)
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
     path = folder / "manifest.json"
     try:
         manifest = json.loads(path.read_text())
-        assert isinstance(manifest["specification"], dict)
+        assert all(isinstance(manifest[part], dict) for part in ("specification", "catalogs", "made_with"))
     except (ValueError, KeyError, TypeError, AssertionError) as error:
         raise ValueError(f"{path} is damaged or was not written by a sweep") from error
     return manifest
@@ -175,14 +224,14 @@ def stored_runs(folder: str | Path) -> set[str]:
     folder = Path(folder)
     if not (folder / "manifest.json").exists():
         return set()
-    specification = read_manifest(folder)["specification"]
-    return {run for path in parts(folder) for run in ids_in(path, specification)}
+    manifest = read_manifest(folder)
+    return {run for path in parts(folder) for run in ids_in(path, manifest)}
 
 
 # ---------------------------------------------------------------------------------------------------------- reading
 
 
-def open_part(path: Path, specification: dict[str, Any]) -> dict[str, Any]:
+def open_part(path: Path, manifest: dict[str, Any]) -> dict[str, Any]:
     """What a part says of itself."""
     again = "delete it, and its runs will be computed again"
     try:
@@ -192,14 +241,15 @@ def open_part(path: Path, specification: dict[str, Any]) -> dict[str, Any]:
     if META not in found:
         raise ValueError(f"{path} was not written by a sweep: move it out of the folder")
     meta: dict[str, Any] = json.loads(found[META])
-    if meta["specification"] != digest([json.dumps(specification)]):
-        raise ValueError(f"{path} belongs to another folder, of another specification: move it there")
+    same = meta["specification"] == digest([json.dumps(manifest["specification"])])
+    if not same or meta["catalog"] not in manifest["catalogs"].values():
+        raise ValueError(f"{path} belongs to another folder, of another specification or catalog: move it there")
     return meta
 
 
-def read_part(path: Path, specification: dict[str, Any], columns: Sequence[str] | None = None) -> pa.Table:
+def read_part(path: Path, manifest: dict[str, Any], columns: Sequence[str] | None = None) -> pa.Table:
     """Columns of a part, checked."""
-    open_part(path, specification)
+    open_part(path, manifest)
     try:
         chosen = None if columns is None else list(columns)
         return pq.read_table(path, columns=chosen, page_checksum_verification=True)
@@ -207,12 +257,12 @@ def read_part(path: Path, specification: dict[str, Any], columns: Sequence[str] 
         raise ValueError(f"{path} is damaged: delete it, and its runs will be computed again") from error
 
 
-def ids_in(path: Path, specification: dict[str, Any]) -> list[str]:
+def ids_in(path: Path, manifest: dict[str, Any]) -> list[str]:
     """The runs in a part, whose name is their hash."""
-    ids: list[str] = read_part(path, specification, ["run"])["run"].unique().to_pylist()
+    ids: list[str] = read_part(path, manifest, ["run"])["run"].unique().to_pylist()
     if path.name != f"curves-{digest(sorted(ids))}.parquet":
         raise ValueError(f"{path} was renamed or altered: delete it, and its runs will be computed again")
-    if open_part(path, specification)["phases"] and not phases_of(path).exists():
+    if open_part(path, manifest)["phases"] and not phases_of(path).exists():
         raise ValueError(f"{phases_of(path)} is missing: delete {path.name} too, and its runs will be computed again")
     return ids
 
@@ -221,23 +271,21 @@ def phases_of(curves: Path) -> Path:
     return curves.with_name("phases-" + curves.name.removeprefix("curves-"))
 
 
-def read_runs(
-    folder: Path, specification: dict[str, Any], wanted: np.ndarray | None
-) -> tuple[pd.DataFrame, pd.DataFrame]:
+def read_runs(folder: Path, manifest: dict[str, Any], wanted: np.ndarray | None) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Curves and phases of some runs, or of all; a run that is in two parts is taken once."""
     left: set[str] | None = None if wanted is None else set(wanted)
     seen: set[str] = set()
     curves: list[pa.Table] = []
     phases: list[pa.Table] = []
     for path in parts(folder):
-        take = set(ids_in(path, specification)) - seen
+        take = set(ids_in(path, manifest)) - seen
         take = take if left is None else take & left
         if not take:
             continue
         seen |= take
         for tables, file in ((curves, path), (phases, phases_of(path))):
             if file.exists():
-                table = read_part(file, specification)
+                table = read_part(file, manifest)
                 tables.append(table.filter(pc.is_in(table["run"], pa.array(sorted(take)))))
     found = []
     for tables, by in ((curves, "round"), (phases, "phase")):
@@ -258,7 +306,7 @@ def load(folder: str | Path) -> Results:
     """All runs of a folder, as `Results`; labels tell apart what is there."""
     folder = Path(folder)
     manifest = read_manifest(folder)
-    found = read_runs(folder, manifest["specification"], None)
+    found = read_runs(folder, manifest, None)
     if found[0].empty:
         raise FileNotFoundError(f"{folder} holds no finished runs yet")
     unique = found[0].drop_duplicates(["algorithm", "hyperparameters"])
@@ -277,7 +325,12 @@ def load(folder: str | Path) -> Results:
         new = pd.concat([new, table[list(RUN[4:])], missing_as_nan(pd.DataFrame(columns))], axis=1)
         told = [c for c in table if c not in new and c not in RUN and table[c].notna().any()]
         tables.append(pd.concat([new, missing_as_nan(table[told])], axis=1))
-    settings = {**manifest["specification"], **manifest["made_with"], "out": str(folder)}
+    settings = {
+        "catalogs": manifest["catalogs"],
+        **manifest["specification"],
+        **manifest["made_with"],
+        "out": str(folder),
+    }
     return Results(tables[0], tables[1], settings)
 
 
@@ -317,99 +370,3 @@ def uniform(table: pd.DataFrame, values: Sequence[str]) -> pa.Table:
 def write_table(path: Path, table: pa.Table, meta: dict[str, Any]) -> None:
     table = table.replace_schema_metadata({META: json.dumps(meta).encode()})
     write_whole(path, lambda file: pq.write_table(table, file, write_page_checksum=True))
-
-
-def write_whole(path: Path, write: Any) -> None:
-    """Write a file under a temporary name, make sure that it is on disk, and only then give it its name."""
-    unfinished = path.with_name(f".{path.name}.unfinished")
-    try:
-        with unfinished.open("wb") as file:
-            write(file)
-            file.flush()
-            os.fsync(file.fileno())
-        unfinished.replace(path)
-        sync_folder(path.parent)
-    except OSError as error:
-        raise OSError(
-            f"{path} could not be written ({error.strerror or error}); what was finished before is kept"
-        ) from error
-    finally:
-        unfinished.unlink(missing_ok=True)
-
-
-def sync_folder(folder: Path) -> None:
-    """Make new names last; only POSIX can and must."""
-    if os.name == "posix":
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-
-
-# ---------------------------------------------------------------------------------------------------------- the lock
-
-
-def born(pid: int) -> str:
-    """When a process started, where the system tells: a number that is used again is another process."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
-    except (OSError, IndexError):
-        return ""
-
-
-def alive(pid: int, since: str) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:  # of another user
-        pass
-    return born(pid) == since
-
-
-def lock(folder: Path) -> Path:
-    """Claim a folder for this process; the claim of a dead process of this host is taken over."""
-    path, host = folder / ".lock", socket.gethostname()
-    claim = folder / f".lock.{host}.{os.getpid()}"
-    try:
-        claim.write_text(json.dumps({"pid": os.getpid(), "born": born(os.getpid()), "host": host}))
-        while True:
-            try:
-                os.link(claim, path)  # fails if the lock exists, and is never seen half-written
-                return path
-            except FileExistsError:
-                take_over(path, host)
-    except OSError as error:
-        if isinstance(error, BlockingIOError):
-            raise
-        raise OSError(f"out={str(folder)!r} cannot be written to: {error.strerror or error}") from error
-    finally:
-        claim.unlink(missing_ok=True)
-
-
-def take_over(path: Path, host: str) -> None:
-    """Remove a lock whose process is dead, or say whose it is."""
-    try:
-        text = path.read_text()
-        owner = json.loads(text)
-        pid, since, where = int(owner["pid"]), owner["born"], owner["host"]
-    except FileNotFoundError:
-        return
-    except (ValueError, KeyError, TypeError) as error:
-        raise BlockingIOError(f"{path} is not a lock that a sweep wrote: delete it if no sweep runs there") from error
-    if where == host and not alive(pid, since):
-        # Renamed first: of two processes that find it, only one can have it.
-        aside = path.with_name(f".lock.stale.{os.getpid()}")
-        try:
-            path.rename(aside)
-        except FileNotFoundError:
-            return
-        if aside.read_text() != text:  # the other one was faster, and this is its new lock
-            os.link(aside, path)
-        aside.unlink()
-        return
-    raise BlockingIOError(
-        f"out={str(path.parent)!r} is in use by process {pid} on {where}: wait for it or use another folder "
-        f"(if it no longer runs, delete {path})"
-    )

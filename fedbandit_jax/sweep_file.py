@@ -7,7 +7,7 @@ horizon = 6000
 users = 10                   # users, seeds: a count or a list of indices
 seeds = 8                    # also: noise, seed, checkpoints, spacing, dtype, as in fedbandit_jax.sweep
 
-[data]                       # optional; the synthetic catalog by default
+[data]                       # optional; the synthetic catalog by default; [[data]] for each of several
 path = "lastfm.npz"          # "synthetic", a prepared catalog, or an archive; relative to this file
 dim = 50                     # also: kind, num_arms, num_users, num_key_terms, features, seed
 
@@ -40,15 +40,13 @@ DATA = ("path", "kind", "num_arms", "num_users", "num_key_terms", "dim", "featur
 class SweepFile:
     """What a file says."""
 
-    data: dict[str, Any]
+    data: list[dict[str, Any]]
     algorithms: list[Algorithm]
     arguments: dict[str, Any]
     out: Path
 
-    def catalog(self) -> Catalog:
-        if self.data["path"] != "synthetic" and "num_key_terms" in self.data:
-            _checks.fail("num_key_terms", self.data["num_key_terms"], "only the synthetic catalog takes it")
-        return datasets.load(**self.data)
+    def catalogs(self) -> list[Catalog]:
+        return [datasets.load(**one) for one in self.data]
 
 
 def read(path: str | Path) -> SweepFile:
@@ -61,22 +59,30 @@ def read(path: str | Path) -> SweepFile:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ValueError(f"{path} is not TOML: {error}") from error
     check_keys(path, "the sweep", content, (*ARGUMENTS, "data", "algorithms"))
-    data, tables = content.pop("data", {}), content.pop("algorithms", [])
-    if not isinstance(data, dict):
-        _checks.fail("data", data, "it must be a table, [data]")
+    tables = content.pop("algorithms", [])
+    data = [catalog(path, table) for table in _checks.as_list(content.pop("data", {}))]
     if not isinstance(tables, list) or not tables or not all(isinstance(table, dict) for table in tables):
         _checks.fail("algorithms", tables, "it must be one or more tables, [[algorithms]], each with a name")
-    check_keys(path, "[data]", data, DATA)
-    place = str(data.get("path", "synthetic"))
-    if place != "synthetic":
-        place = str(path.parent / place)
     for name, value in content.items():
         if isinstance(value, dict):
             _checks.fail(name, value, "it must be a value or a list, not a table")
     out = content.pop("out", f"results/{path.stem}")
     if not isinstance(out, str) or not out:
         _checks.fail("out", out, "it must be the path of a folder")
-    return SweepFile(data | {"path": place}, [algorithm(path, table) for table in tables], content, Path(out))
+    return SweepFile(data, [algorithm(path, table) for table in tables], content, Path(out))
+
+
+def catalog(path: Path, table: Any) -> dict[str, Any]:
+    """An entry of [data], as `datasets.load` wants it."""
+    if not isinstance(table, dict):
+        _checks.fail("data", table, "it must be a table, [data], or several, [[data]]")
+    check_keys(path, "[data]", table, DATA)
+    place = str(table.get("path", "synthetic"))
+    if place != "synthetic":
+        if "num_key_terms" in table:
+            _checks.fail("num_key_terms", table["num_key_terms"], "only the synthetic catalog takes it")
+        place = str(path.parent / place)
+    return table | {"path": place}
 
 
 def algorithm(path: Path, table: dict[str, Any]) -> Algorithm:

@@ -1,7 +1,11 @@
 """Set-up of the whole suite: shapes and types of the package checked at run time, no silent rank promotion."""
 
+import os
+
 import jaxtyping
 import pytest
+
+os.environ["FEDBANDIT_COMPILE_CACHE"] = "false"  # tests of the shell command leave the user's cache alone
 
 # Before the package is imported: every annotated function checks the shapes and types it takes and gives. An int is
 # a float to a type checker, so it is one here.

@@ -30,5 +30,5 @@ def made_of(rows, phases=None):
     }
     traces = fb.Trace(*(np.stack([m / 2, m], axis=1) for m in metrics.values()), {})
     table = table.drop(columns=[name for name in metrics if name in table])
-    results = fb.Results.from_traces("made up", [(table, ROUNDS, traces)], {})
+    results = fb.Results.from_traces([("made up", table, ROUNDS, traces)], {})
     return results if phases is None else fb.Results(results.to_pandas(), pd.DataFrame(phases), {})

@@ -217,7 +217,7 @@ def test_warns_once_when_key_terms_do_not_span(tmp_path, monkeypatch, recwarn):
     recwarn.clear()
     results = fb.simulate(catalog, fb.Uniform(), **run)
     assert not recwarn.list  # it asks about no key terms
-    assert results.settings["fingerprint"] == catalog.fingerprint
+    assert results.settings["catalogs"] == {catalog.name: catalog.fingerprint}
     monkeypatch.setattr(fb.Uniform, "asks_key_terms", True)
     with pytest.warns(UserWarning, match="the 5 key terms of movielens span 5 of its 10 dimensions: .* other 5"):
         fb.simulate(catalog, fb.Uniform(), **run)

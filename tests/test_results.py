@@ -28,7 +28,7 @@ def made_up(values, *, users, seeds, labels=("FedConPE",), clients=(3,)):
         curve = np.stack([final / 2, final], axis=1)
         trace = fb.Trace(curve, 10 * curve, 100 * curve, 1 / (1 + curve), {})
         tables.append((pd.DataFrame(rows), ROUNDS, trace))
-    return fb.Results.from_traces("made up", tables, {"seed": 0})
+    return fb.Results.from_traces([("made up", *table) for table in tables], {"seed": 0})
 
 
 @pytest.fixture(scope="module")
@@ -150,7 +150,7 @@ def test_one_bad_checkpoint_is_enough():
     good, bad = np.ones((2, 3)), np.ones((2, 3))
     bad[1, 0] = np.inf
     with pytest.raises(FloatingPointError, match=r"^theta_error is not finite .*'label': 'b', 'user': 1"):
-        fb.Results.from_traces("x", [(rows, np.arange(3), fb.Trace(good, good, good, bad, {}))], {})
+        fb.Results.from_traces([("x", rows, np.arange(3), fb.Trace(good, good, good, bad, {}))], {})
 
 
 # ------------------------------------------------------------------------------------------------ statistics
@@ -253,7 +253,7 @@ def test_saved_results_come_back(played, tmp_path):
     pd.testing.assert_frame_equal(loaded.phases(), played.phases())
     pd.testing.assert_frame_equal(loaded.summary(), played.summary())
     assert loaded.settings == played.settings
-    assert {"seed", "dataset", "versions", "devices", "compile_seconds", "run_seconds"} <= set(loaded.settings)
+    assert {"seed", "catalogs", "versions", "devices", "compile_seconds", "run_seconds"} <= set(loaded.settings)
 
 
 def test_words_and_numbers_in_one_column_come_back(tmp_path):
@@ -261,7 +261,7 @@ def test_words_and_numbers_in_one_column_come_back(tmp_path):
     runs = {"label": list("abcd"), "horizon": 100, "user": 0, "seed": 0, "C": [1.0, 0.5, "realised", np.nan]}
     runs = pd.DataFrame(runs | {"sigma": [None, None, 0.1, 1], "rounding": ["ceil", "unbiased", "ceil", np.nan]})
     curve = np.ones((4, 1))
-    results = fb.Results.from_traces("x", [(runs, ROUNDS[1:], fb.Trace(curve, curve, curve, curve, {}))], {})
+    results = fb.Results.from_traces([("x", runs, ROUNDS[1:], fb.Trace(curve, curve, curve, curve, {}))], {})
     loaded = fb.Results.load(results.save(tmp_path))
     pd.testing.assert_frame_equal(loaded.to_pandas(), results.to_pandas())
     assert loaded.to_pandas()["C"].tolist()[:3] == [1.0, 0.5, "realised"]

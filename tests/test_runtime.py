@@ -151,3 +151,11 @@ def test_a_number_of_devices_chosen_by_the_user_is_kept():
     assert output == ["3"]
     output, _ = run("import jax\njax.config.update('jax_num_cpu_devices', 4)\n" + script)
     assert output == ["4"]
+
+
+def test_the_import_leaves_out_what_only_some_need():
+    """Half a second of modules that plots, intervals, raw data and other designs load when they need them."""
+    heavy = ["IPython", "matplotlib", "optax", "rich", "scipy", "typer"]
+    script = f"import sys, fedbandit_jax as fb\nprint([name for name in {heavy} if name in sys.modules])\n"
+    output, _ = run(script + "fb.plots\nprint('matplotlib' in sys.modules)")
+    assert output == ["[]", "True"]

@@ -10,6 +10,7 @@ import pytest
 
 import fedbandit_jax as fb
 from fedbandit_jax import engine, grid
+from fedbandit_jax.lanes import Lanes
 from fedbandit_jax.results import METRICS
 
 SMALL = {"clients": 2, "arms": 7, "horizon": 600, "users": 2, "seeds": 1, "checkpoints": 16}
@@ -361,17 +362,13 @@ def play(catalog, change):
         cells = grid.make_cells(catalog, fb.FedConPE(N=[1.0, 2.0]), clients=[2, 4], arms=12, horizon=600, noise=0.1)
         program = engine.Program(
             catalog,
-            cells,
-            [0, 1],
-            [0],
+            Lanes(cells, [0, 1], [0], catalog.dim),
             seed=0,
             rounds=grid.rounds_to_keep(16, 600, "linear"),
             devices=jax.local_devices(),
-            max_clients=4,
-            max_arms=12,
         )
         program.batch = program.batch._replace(noise=change(program.batch.noise))
-        return program.per_run(list(program.run()))
+        return engine.concatenate(list(program.run(np.arange(8))))
 
 
 @pytest.mark.parametrize("noise", [0.7, np.nan])

@@ -44,6 +44,10 @@ class Algorithm:
     def check(self, *, dim: int, clients: int, arms: int, horizon: int, noise: float) -> None:
         """Raise ValueError, in one sentence, for hyperparameters that make no sense in a setting."""
 
+    def steps(self, *, dim: int, clients: int, arms: int, horizon: int, noise: float) -> int:
+        """About how often its outermost loop runs, where that differs: federations of equal numbers share a batch."""
+        return 1
+
     def prepare(self, horizon: int) -> "Algorithm":
         """The algorithm with everything that depends on the horizon worked out, before it is compiled."""
         return self

@@ -15,6 +15,8 @@ from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax import lax
+from jax.scipy.linalg import eigh_tridiagonal
 from jaxtyping import Array, Bool, Float, Int, Key
 
 from fedbandit_jax import _checks
@@ -177,8 +179,9 @@ class FedConPE(PhaseElimination):
             problem.arms, active
         )
         directions = jax.vmap(lambda V, real: uncertain_directions(V, constants.wanted, real))(V, problem.client_mask)
-        terms = jax.vmap(lambda message, u: self.choose_key_terms(message, problem, constants, u))(
-            directions, random.rounding[:, 1]
+        nearest = nearest_key_terms(directions.eigenvectors, problem.key_terms, self.key_term_rule)
+        terms = jax.vmap(lambda message, nearest, u: self.choose_key_terms(message, nearest, problem, constants, u))(
+            directions, nearest, random.rounding[:, 1]
         )
         counts = jax.vmap(lambda pi, u: pull_counts(pi, constants.total, self.rounding, u))(
             weights, random.rounding[:, 0]
@@ -199,18 +202,16 @@ class FedConPE(PhaseElimination):
             plan.V, plan.directions, plan.terms
         )
         # NaN must not pass silently; this also keeps the two eigendecompositions in order, see _runtime.
-        gram = jnp.where(jnp.isnan(lambda_min_after).any(), jnp.nan, state.gram) + statistics.gram.sum(axis=0)
-        moment = state.moment + statistics.moment.sum(axis=0)
-        estimate = Estimate(least_squares(gram, moment))
-        active = jax.vmap(eliminate, in_axes=(0, 0, None, None))(
-            problem.arms, state.active, estimate.theta_hat, self.elimination_scale * 2 * constants.radius
+        gram = jnp.where(jnp.isnan(lambda_min_after).any(), jnp.nan, state.gram)
+        state, closing_scalars, found = close_phase(
+            self, problem, state._replace(gram=gram), statistics, constants.radius
         )
 
         real, mean = problem.client_mask, problem.mean_over_clients
         info = OrderedDict(
             eps=clock.eps,
             complete=complete,
-            **diagnose(problem, state.active, active, estimate.theta_hat, constants.radius),
+            **found,
             uploaded=mean(plan.directions.uploaded.sum(axis=1).astype(length.dtype)),
             questions=mean(asked.sum(axis=1)),
             dropped=mean((plan.terms.repetitions - asked).sum(axis=1)),
@@ -219,33 +220,32 @@ class FedConPE(PhaseElimination):
             lambda_min_after=jnp.where(real, lambda_min_after, jnp.inf).min(),
             lemma_holds=jnp.where(real, lambda_min_after >= constants.wanted * (1 - 1e-4), True).all(),
         )
-        one_client = jax.tree.map(lambda x: x[0], statistics)
         phase = Phase(
             counts=plan.counts,
             length=length,
             asked=asked.sum(axis=1),
             client_mask=real,
             opening_scalars=jax.vmap(scalars)(plan.directions).sum() + jax.vmap(scalars)(plan.terms).sum(),
-            closing_scalars=problem.num_clients * (scalars(one_client) + scalars(estimate)),
+            closing_scalars=closing_scalars,
             theta_error=info["theta_error"],
             info=info,
         )
-        return State(active, gram, moment, estimate.theta_hat), phase
+        return state, phase
 
     def choose_key_terms(
         self,
         message: UncertainDirections,
+        nearest: Int[Array, " d"],
         problem: Problem,
         constants: Constants,
         u: Float[Array, ""],
     ) -> KeyTerms:
         """Server: ask n_k = ceil(total (s - lambda_j) / C^2) times about the key term nearest to v_j."""
-        indices = nearest_key_terms(message.eigenvectors, problem.key_terms, self.key_term_rule)
-        vectors = problem.key_terms[indices]
+        vectors = problem.key_terms[nearest]
         c = self.alignment(message.eigenvectors, vectors)
         amounts = constants.total * (constants.wanted - message.eigenvalues) / c**2
         repetitions = round_counts(amounts, message.uploaded, self.rounding, u)
-        return KeyTerms(message.uploaded, indices, vectors, jnp.minimum(repetitions, problem.horizon))
+        return KeyTerms(message.uploaded, nearest, vectors, jnp.minimum(repetitions, problem.horizon))
 
     def alignment(self, eigenvectors: Float[Array, "d d"], vectors: Float[Array, "d d"]) -> Float[Array, " d"]:
         """C of the formulas for each pair."""
@@ -259,13 +259,29 @@ class FedConPE(PhaseElimination):
         """Least eigenvalue of V + sum_j (s - lambda_j) / C^2 k k', which the eigenvalue lemma puts at s."""
         c = self.alignment(message.eigenvectors, terms.vectors)
         added = jnp.where(message.uploaded, (constants.wanted - message.eigenvalues) / c**2, 0)
-        return jnp.linalg.eigvalsh(V + weighted_gram(terms.vectors, added), symmetrize_input=False)[0]
+        return least_eigenvalue(V + weighted_gram(terms.vectors, added))
 
 
 def first_state(problem: Problem) -> State:
     """All arms active, nothing seen."""
     zero = jnp.zeros_like(problem.theta)
     return State(problem.arm_mask, jnp.outer(zero, zero), zero, zero)
+
+
+def close_phase(
+    algorithm: PhaseElimination, problem: Problem, state: State, statistics: Statistics, radius: Float[Array, ""]
+) -> tuple[State, Float[Array, ""], dict[str, Array]]:
+    """Sum up what the clients saw, estimate, eliminate; with the scalars that this sends and what `diagnose` finds."""
+    gram = state.gram + statistics.gram.sum(axis=0)
+    moment = state.moment + statistics.moment.sum(axis=0)
+    estimate = Estimate(least_squares(gram, moment))
+    active = jax.vmap(eliminate, in_axes=(0, 0, None, None))(
+        problem.arms, state.active, estimate.theta_hat, algorithm.elimination_scale * 2 * radius
+    )
+    one_client = jax.tree.map(lambda x: x[0], statistics)
+    sent = problem.num_clients * (scalars(one_client) + scalars(estimate))
+    found = diagnose(problem, state.active, active, estimate.theta_hat, radius)
+    return State(active, gram, moment, estimate.theta_hat), sent, found
 
 
 def wanted_information(eps: Float[Array, ""], dim: int, N: Hyperparameter) -> Float[Array, ""]:
@@ -306,10 +322,27 @@ def eigenpairs(V: Float[Array, "d d"]) -> tuple[Float[Array, " d"], Float[Array,
     return jnp.where(null, 0, eigenvalues), jnp.where(null[None, :], basis, vectors)
 
 
-def nearest_key_terms(directions: Float[Array, "n d"], key_terms: Float[Array, "J d"], rule: str) -> Int[Array, " n"]:
+def least_eigenvalue(A: Float[Array, "d d"]) -> Float[Array, ""]:
+    """On CPU by bisection on a tridiagonal form: `eigvalsh` works out the eigenvectors too, at three times the cost."""
+
+    def bisection(A: Float[Array, "d d"]) -> Float[Array, ""]:
+        _, diagonal, beside, _ = lax.linalg.tridiagonal(A, lower=True)
+        return eigh_tridiagonal(diagonal, beside, eigvals_only=True, select="i", select_range=(0, 0))[0]
+
+    return lax.platform_dependent(A, cpu=bisection, default=lambda A: jnp.linalg.eigvalsh(A, symmetrize_input=False)[0])
+
+
+def nearest_key_terms(
+    directions: Float[Array, "M n d"], key_terms: Float[Array, "J d"], rule: str
+) -> Int[Array, "M n"]:
     """Index of the key term with the largest |k.v|, as an eigenvector's sign means nothing, or k.v."""
-    products = directions @ key_terms.T
-    return argmax_rows(products if rule == "signed" else jnp.abs(products))
+
+    def nearest(directions: Float[Array, "n d"]) -> Int[Array, " n"]:
+        products = directions @ key_terms.T
+        return argmax_rows(products if rule == "signed" else jnp.abs(products))
+
+    # Client by client on CPU: the n x J products of all clients and runs together leave the cache.
+    return lax.platform_dependent(directions, cpu=lambda x: lax.map(nearest, x), default=jax.vmap(nearest))
 
 
 def play(

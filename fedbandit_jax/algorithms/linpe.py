@@ -10,21 +10,11 @@ from jaxtyping import Array, Bool, Float, Int, Key
 
 from fedbandit_jax import _checks
 from fedbandit_jax.algorithms.base import Hyperparameter, Trace
-from fedbandit_jax.algorithms.fedconpe import (
-    Estimate,
-    State,
-    eliminate,
-    explore,
-    first_state,
-    least_squares,
-    play,
-    scalars,
-)
+from fedbandit_jax.algorithms.fedconpe import State, close_phase, explore, first_state, play
 from fedbandit_jax.algorithms.phases import (
     Clock,
     Phase,
     PhaseElimination,
-    diagnose,
     draw,
     end_together,
     pull_counts,
@@ -101,29 +91,19 @@ def run_pooled(
         statistics = jax.vmap(lambda arms, n, z: play(arms, n, *no_questions, z, problem.theta, problem.noise))(
             problem.arms, pulls, random
         )
-        gram = state.gram + statistics.gram.sum(axis=0)
-        moment = state.moment + statistics.moment.sum(axis=0)
-        estimate = Estimate(least_squares(gram, moment))
-        active = jax.vmap(eliminate, in_axes=(0, 0, None, None))(
-            problem.arms, state.active, estimate.theta_hat, algorithm.elimination_scale * 2 * radius
-        )
-        info = OrderedDict(
-            eps=clock.eps,
-            complete=complete,
-            **diagnose(problem, state.active, active, estimate.theta_hat, radius),
-        )
-        one_client = jax.tree.map(lambda x: x[0], statistics)
+        state, closing_scalars, found = close_phase(algorithm, problem, state, statistics, radius)
+        info = OrderedDict(eps=clock.eps, complete=complete, **found)
         phase = Phase(
             counts=counts,
             length=length,
             asked=jnp.zeros_like(counts[:, 0]),
             client_mask=problem.client_mask,
             opening_scalars=jnp.zeros_like(length),
-            closing_scalars=problem.num_clients * (scalars(one_client) + scalars(estimate)),
+            closing_scalars=closing_scalars,
             theta_error=info["theta_error"],
             info=info,
         )
-        return State(active, gram, moment, estimate.theta_hat), phase
+        return state, phase
 
     return run_phases(
         play_phase,

@@ -24,7 +24,7 @@ from jaxtyping import Array, Bool, Float, Int, Key
 from fedbandit_jax import _checks, theory
 from fedbandit_jax.algorithms.base import Algorithm, Hyperparameter, Trace
 from fedbandit_jax.design import METHODS
-from fedbandit_jax.problem import Problem, Real
+from fedbandit_jax.problem import Problem
 
 MAX_PHASES = 48  # more are never needed for T <= 10^9 unless sigma < 1e-9; the last one runs to T
 CEIL_SLACK = 1e-4  # so that 2.0000001, a rounding error, counts as 2
@@ -57,9 +57,7 @@ class PhaseElimination(Algorithm, abstract=True):
         _checks.choice("rounding", self.rounding, ("ceil", "unbiased"))
         _checks.choice("design_method", self.design_method, METHODS)
         _checks.real("design_tol", self.design_tol, 1e-3, 1)
-        sigma = noise if self.sigma is None else self.sigma
-        log = theory.log_term(arms, clients, horizon, self.delta)
-        shortest = float(self.exploration_scale * 8 * dim * sigma**2 * log)  # eps = 1/2
+        shortest = self.first_phase(dim, clients, arms, horizon, noise)
         if horizon < shortest:
             warnings.warn(
                 f"horizon={horizon} is shorter than the first phase of {self.title}, at least {shortest:.0f} rounds "
@@ -67,16 +65,23 @@ class PhaseElimination(Algorithm, abstract=True):
                 stacklevel=2,
             )
 
+    def first_phase(self, dim: int, clients: int, arms: int, horizon: int, noise: float) -> float:
+        """Rounds of the first phase, eps = 1/2, before rounding up."""
+        sigma = noise if self.sigma is None else self.sigma
+        return float(self.exploration_scale * 8 * dim * sigma**2 * theory.log_term(arms, clients, horizon, self.delta))
+
+    def steps(self, *, dim: int, clients: int, arms: int, horizon: int, noise: float) -> int:
+        """Phases, each four times as long as the one before, and a round at least."""
+        length, start, phase = self.first_phase(dim, clients, arms, horizon, noise), 0.0, 0
+        while start < horizon and phase < MAX_PHASES:
+            start, phase = start + max(length * 4**phase, 1), phase + 1
+        return phase
+
     def pulls_in_all(self, problem: Problem, clock: "Clock") -> Float[Array, ""]:
         """2 d sigma^2 LOG / eps^2, a client's pulls in a phase before rounding."""
         sigma = problem.noise if self.sigma is None else self.sigma
-        log = log_term(problem.num_arms, problem.num_clients, problem.horizon, self.delta)
+        log = theory.log_term(problem.num_arms, problem.num_clients, problem.horizon, self.delta, xp=jnp)
         return self.exploration_scale * 2 * problem.theta.size * sigma**2 * log / clock.eps**2
-
-
-def log_term(arms: Real, clients: Real, horizon: Real, delta: Real) -> Float[Array, ""]:
-    """LOG = log(2 K M log(T) / delta)."""
-    return jnp.log(2 * arms * clients * jnp.log(horizon) / delta)
 
 
 class Clock(NamedTuple):

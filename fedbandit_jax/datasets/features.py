@@ -9,14 +9,14 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 from jaxtyping import Array, Bool, Float, Int, Key
-from scipy import sparse
-from scipy.sparse.linalg import svds
 from tqdm.auto import tqdm
 
 from fedbandit_jax import _checks, _runtime
 
+Feedback = (
+    Any  # a scipy.sparse.csr_matrix, (U, A); SciPy and optax are slow to import, so that only the users of them do
+)
 FEATURES = ("svd", "logistic")
 
 HELD_OUT = 0.1  # share of the cells on which the logistic factors are scored
@@ -52,9 +52,11 @@ def key_term_means(arms: np.ndarray, terms: Sequence[np.ndarray], num_key_terms:
     return total / np.where(mass > 0, mass, 1)[:, None]
 
 
-def svd_factors(R: sparse.csr_matrix, dim: int, seed: int) -> Factors:
+def svd_factors(R: Feedback, dim: int, seed: int) -> Factors:
     """The first `dim` singular vectors of R = Theta S A', (U, A), columns of Theta and A."""
     if dim < min(R.shape):
+        from scipy.sparse.linalg import svds
+
         start = np.random.default_rng(seed).uniform(-1, 1, min(R.shape))
         left, values, right = svds(R.astype(np.float64), k=dim, v0=start)
     else:  # ARPACK cannot find all singular vectors
@@ -91,7 +93,7 @@ class LogisticModel(NamedTuple):
     intercept: Float[Array, ""]
 
 
-def logistic_factors(R: sparse.csr_matrix, dim: int, seed: int) -> Factors:
+def logistic_factors(R: Feedback, dim: int, seed: int) -> Factors:
     """Logistic matrix factorisation of R, (U, A), scored on cells held out from the fit.
 
     Minimises  sum log-loss(R_ua, sigmoid(m + x_u . y_a)) + lam / 2 (|X|^2 + |Y|^2)  over the other cells with Adam, a
@@ -99,6 +101,8 @@ def logistic_factors(R: sparse.csr_matrix, dim: int, seed: int) -> Factors:
     the same products X Y' = P S Q' it returns P sqrt(S) and Q sqrt(S). The log-loss is also given for two models
     without factors: one probability for all cells, and one for each arm.
     """
+    import optax
+
     _runtime.devices()  # sets up the backend for the simulations to come, if this is the first use of it
     num_users, num_arms = R.shape
     batch = min(num_users, max(1, CELLS_PER_STEP // num_arms))
@@ -146,6 +150,8 @@ def held_out_cells(key: Key[Array, ""], users: Int[Array, " B"], num_arms: int) 
 
 
 def cell_losses(logits: Float[Array, "B A"], liked: Bool[Array, "B A"]) -> Float[Array, "B A"]:
+    import optax
+
     return optax.sigmoid_binary_cross_entropy(logits, liked.astype(logits.dtype))
 
 
@@ -171,7 +177,7 @@ def balanced(X: np.ndarray, Y: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.n
     return user_basis @ left * np.sqrt(values), arm_basis @ right.T * np.sqrt(values), values
 
 
-def held_out_loss(model: LogisticModel, key: Key[Array, ""], R: sparse.csr_matrix, batch: int) -> dict[str, float]:
+def held_out_loss(model: LogisticModel, key: Key[Array, ""], R: Feedback, batch: int) -> dict[str, float]:
     """Mean log-loss on the held-out cells of the model and of probabilities learned without factors."""
     num_users, num_arms = R.shape
     held, likes = np.zeros(num_arms), np.zeros(num_arms)  # held-out cells of each arm, and the likes among them

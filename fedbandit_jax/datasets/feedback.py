@@ -14,11 +14,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from scipy import sparse
 
 from fedbandit_jax import _checks
 from fedbandit_jax.catalog import Catalog
-from fedbandit_jax.datasets.features import FEATURES, key_term_means, logistic_factors, svd_factors
+from fedbandit_jax.datasets.features import FEATURES, Feedback, key_term_means, logistic_factors, svd_factors
 
 POSITIVE_ABOVE = 3  # a rating above it is liking
 NO_DIRECTION = 1e-8  # a row shorter than this share of the longest is rounding
@@ -81,8 +80,10 @@ def count(stream: Stream) -> Counts:
     return Counts(users, arms, total, positive)
 
 
-def collect(stream: Stream, users: Sequence[Any], arms: Sequence[Any]) -> sparse.csr_matrix:
+def collect(stream: Stream, users: Sequence[Any], arms: Sequence[Any]) -> Feedback:
     """Second pass: the binary matrix of who likes what, (users, arms)."""
+    from scipy import sparse
+
     user_set, arm_set = pa.array(users), pa.array(arms)
     rows, columns = [np.zeros(0, np.int32)], [np.zeros(0, np.int32)]
     for piece in stream("collecting"):
