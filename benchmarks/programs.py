@@ -68,6 +68,10 @@ class Prepared:
         return done + [program.to_host(*entry) for entry in waiting]
 
     @property
+    def dim(self) -> int:
+        return self.program.shared[0].arms.shape[1]
+
+    @property
     def all_lanes(self) -> int:
         return len(self.program.batch.user)
 
