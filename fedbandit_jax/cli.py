@@ -11,7 +11,7 @@ from rich.markup import escape
 from rich.table import Table
 
 import fedbandit_jax as fb
-from fedbandit_jax import _runtime, cli_bench, cli_data, cli_reproduce, cli_sweep
+from fedbandit_jax import _runtime, cli_bench, cli_data, cli_report, cli_reproduce, cli_sweep
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -22,6 +22,7 @@ app = typer.Typer(
 app.add_typer(cli_data.app, name="data")
 app.command()(cli_sweep.sweep)
 app.command()(cli_reproduce.reproduce)
+app.command()(cli_report.report)
 app.command()(cli_bench.bench)
 console = Console()
 

@@ -6,7 +6,8 @@ from types import TracebackType
 from typing import Any
 
 import numpy as np
-from tqdm.auto import tqdm
+
+from fedbandit_jax._bar import tqdm
 
 SECONDS_BETWEEN_RECORDS = 1.0
 

@@ -86,7 +86,7 @@ def reproduce(
                     new += play_part(name, preset, data, catalog, record, say)
     if "theory" in experiments:
         say("theory: the theorems' checks ...")
-        rows, parts = check_theory(record.folder, seeds=size.theory_seeds, seed=size.seed)
+        rows, parts = check_theory(record.folder, seeds=size.theory_seeds, seed=size.seed, quick=size.quick)
         record.add(parts, rows)
         tell(rows, say)
         new += rows
@@ -176,6 +176,7 @@ def tuned_constants(
         seeds=max(1, math.ceil(4 / M)),
         out=record.folder / data / "tuning" / setting,
         seed=size.seed,
+        words=not size.quick,
     )
     record.keep_tuned(data, experiment.id, constants)
     return constants

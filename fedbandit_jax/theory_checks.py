@@ -22,35 +22,47 @@ from fedbandit_jax.verdict import FAILS, HOLDS, TOLERANCE, Row, decide, decide_a
 
 N, C, DELTA = 4.0, 0.5, 0.1
 DIM, CLIENTS, ARMS, HORIZON, USERS = 8, 4, 20, 2**18, 20
-MANY_CLIENTS = (1, 4, 16, 64)
-MANY_ARMS = (10, 20, 40, 80, 160)
-MANY_HORIZONS = (2**12, 2**14, 2**16, 2**18)
-MANY_DIMS = (4, 8, 16)
 HARD_HORIZON = 2**12
 Interval = tuple[float, float, float]  # value, low, high
 RUN = ["clients", "arms", "horizon", "user", "seed"]
 
 
 @dataclass(frozen=True)
+class Axes:
+    """What is swept; the middle of things, DIM, CLIENTS, ARMS and HORIZON, must be among them."""
+
+    clients: tuple[int, ...] = (1, 4, 16, 64)
+    arms: tuple[int, ...] = (10, 20, 40, 80, 160)
+    horizons: tuple[int, ...] = (2**12, 2**14, 2**16, 2**18)
+    dims: tuple[int, ...] = (4, 8, 16)
+
+
+QUICK_AXES = Axes(clients=(1, 4), arms=(10, 20), horizons=(2**12, 2**18), dims=(4, 8))  # of few programs
+
+
+@dataclass(frozen=True)
 class Runs:
     """What the checks look at."""
 
-    clients: Results  # MANY_CLIENTS
-    growth: Results  # MANY_ARMS x MANY_HORIZONS
+    clients: Results  # over M
+    growth: Results  # over K and T
     dims: dict[int, Results]
     hard: Results
 
 
-def check_theory(out: Path, *, seeds: int, seed: int = 0) -> tuple[list[Row], list[dict[str, Any]]]:
+def check_theory(
+    out: Path, *, seeds: int, seed: int = 0, quick: bool = False
+) -> tuple[list[Row], list[dict[str, Any]]]:
     """The rows of the verdict, and the parts that were run: sweeps of 20 users x `seeds`, below out/theory."""
     parts: list[dict[str, Any]] = []
-    small = {dim: small_catalog(dim, seed) for dim in MANY_DIMS}
+    axes = QUICK_AXES if quick else Axes()
+    small = {dim: small_catalog(dim, seed) for dim in axes.dims}
     ours = FedConPE(N=N, C=C, delta=DELTA)
     hard = hard_instance(DIM, CLIENTS, HARD_HORIZON)
 
-    def run(name: str, catalog: Catalog, algorithms: Any, count: int = seeds, **axes: Any) -> Results:
+    def run(name: str, catalog: Catalog, algorithms: Any, count: int = seeds, **swept: Any) -> Results:
         began, folder = time.perf_counter(), Path("theory") / name
-        setting = {"clients": CLIENTS, "arms": ARMS, "horizon": HORIZON} | axes
+        setting = {"clients": CLIENTS, "arms": ARMS, "horizon": HORIZON} | swept
         users = len(catalog.users)
         results = sweep(
             catalog,
@@ -69,11 +81,11 @@ def check_theory(out: Path, *, seeds: int, seed: int = 0) -> tuple[list[Row], li
         return results
 
     fewer = max(seeds // 4, 2)
-    growth = run("growth", small[DIM], ours, fewer, arms=MANY_ARMS, horizon=MANY_HORIZONS)
+    growth = run("growth", small[DIM], ours, fewer, arms=axes.arms, horizon=axes.horizons)
     others = {dim: run(f"dim-{dim}", catalog, ours, fewer) for dim, catalog in small.items() if dim != DIM}
     at_hard = [FedConPE(N=DIM, C=DIM**-0.5, delta=DELTA), SharedLinUCB()]
     runs = Runs(
-        clients=run("clients", small[DIM], ours, clients=MANY_CLIENTS),
+        clients=run("clients", small[DIM], ours, clients=axes.clients),
         growth=growth,
         dims={DIM: part_of(growth, arms=ARMS, horizon=HORIZON), **others},
         hard=run("hard", hard, at_hard, fewer, arms=DIM, horizon=HARD_HORIZON),
@@ -196,7 +208,7 @@ def judge_lower_bound(results: Results) -> Row:
         "on the hard instance no algorithm's regret is below the lower bound",
         decide_all([decide(low, high, 1) for _, low, high in found.values()]),
         found[least],
-        ", ".join(told),
+        told,
     )
 
 

@@ -67,10 +67,13 @@ SPACES: dict[str, dict[str, Between | OneOf]] = {
 }
 
 
-def draw_trials(algorithm: Algorithm, count: int, seed: int = 0) -> list[Algorithm]:
-    """The default and count - 1 draws from its space; fewer trials are a prefix of more."""
+def draw_trials(algorithm: Algorithm, count: int, seed: int = 0, words: bool = True) -> list[Algorithm]:
+    """The default and count - 1 draws from its space; fewer trials are a prefix of more.
+
+    Without `words` only numbers are drawn, so that all trials share the default's program.
+    """
     rng = np.random.default_rng([seed, zlib.crc32(algorithm.title.encode())])
-    space = SPACES[algorithm.title]
+    space = {name: values for name, values in SPACES[algorithm.title].items() if words or isinstance(values, Between)}
     drawn = [{name: values.draw(rng) for name, values in space.items()} for _ in range(count - 1)]
     return [algorithm, *(algorithm.replace(**values) for values in drawn)]
 
@@ -84,10 +87,11 @@ def tune(
     seeds: int,
     out: Path,
     seed: int = 0,
+    words: bool = True,
 ) -> dict[str, dict[str, Any]]:
     """The best constants of every algorithm at (M, K, T), by title."""
     clients, arms, horizon = setting
-    tried = [trial for algorithm in LINE_UP for trial in draw_trials(algorithm, trials, seed)]
+    tried = [trial for algorithm in LINE_UP for trial in draw_trials(algorithm, trials, seed, words)]
     results = sweep(
         catalog,
         tried,

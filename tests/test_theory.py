@@ -110,12 +110,8 @@ def test_the_lemma_is_refuted_by_one_phase():
 
 def test_the_checks_run(tmp_path, monkeypatch):
     """Small, and from what is there the second time."""
-    monkeypatch.setattr(checks, "MANY_DIMS", (4, 8))
-    monkeypatch.setattr(checks, "MANY_CLIENTS", (1, 4))
-    monkeypatch.setattr(checks, "MANY_ARMS", (10, 20))
-    monkeypatch.setattr(checks, "MANY_HORIZONS", (2**12, 2**18))
     monkeypatch.setattr(checks, "HARD_HORIZON", 2**10)
-    rows, parts = checks.check_theory(tmp_path, seeds=2)
+    rows, parts = checks.check_theory(tmp_path, seeds=2, quick=True)
     by_claim = {row["claim"]: row["verdict"] for row in rows}
     assert len(by_claim) == len(rows) == 17
     assert {row["experiment"] for row in rows} == {"theory"}
@@ -127,4 +123,4 @@ def test_the_checks_run(tmp_path, monkeypatch):
     assert [part["folder"] for part in parts] == ["theory/growth", "theory/dim-4", "theory/clients", "theory/hard"]
     hard = fb.Results.load(tmp_path / "theory/hard").final()
     assert sorted(hard["label"].unique()) == ["FedConPE", "SharedLinUCB"]
-    assert checks.check_theory(tmp_path, seeds=2)[0] == rows
+    assert checks.check_theory(tmp_path, seeds=2, quick=True)[0] == rows

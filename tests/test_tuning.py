@@ -30,6 +30,12 @@ def test_trials(algorithm):
         assert same == {name: value for name, value in algorithm.hyperparameters().items() if name not in space}
 
 
+def test_trials_that_share_a_program():
+    trials = draw_trials(fb.FedConPE(), 10, words=False)
+    assert {trial.rounding for trial in trials} == {"ceil"}
+    assert len({trial.N for trial in trials}) == 10
+
+
 def test_every_algorithm_has_the_knobs_of_its_own():
     assert set(SPACES) == {algorithm.title for algorithm in LINE_UP}
     assert set(SPACES["FedConPE"]) == {"N", "exploration_scale", "elimination_scale", "rounding"}
