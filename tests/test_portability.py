@@ -34,14 +34,14 @@ ALGORITHMS = {
 }
 
 
-def make_program(algorithm, catalog):
+def make_program(algorithm, catalog, real=np.float32):
     """The program of a batch of two runs, and its arguments."""
     batch = engine.Run(
-        *(np.full(2, x) for x in (np.int32(2), np.int32(5), np.float32(0.1), np.int32(0), np.int32(0), np.int32(0)))
+        *(np.full(2, x) for x in (np.int32(2), np.int32(5), real(0.1), np.int32(0), np.int32(0), np.int32(0)))
     )
-    algorithms = jax.tree.map(lambda x: np.full(2, x, np.float32), algorithm)
-    pool = engine.Pool(*(np.asarray(x, np.float32) for x in (catalog.arms, catalog.key_terms, catalog.users)))
-    rounds = np.linspace(50, 500, 10, dtype=np.float32)
+    algorithms = jax.tree.map(lambda x: np.full(2, x, real), algorithm)
+    pool = engine.Pool(*(np.asarray(x, real) for x in (catalog.arms, catalog.key_terms, catalog.users)))
+    rounds = np.linspace(50, 500, 10, dtype=real)
     play = jax.vmap(partial(engine.run_one, max_clients=3, max_arms=7), in_axes=(0, 0, None, None, None))
 
     def program(numbers, batch, pool, rounds, seed):
@@ -85,3 +85,26 @@ def test_the_checks_would_find_what_they_look_for(catalog):
         text = jax.jit(with_callback).lower(np.ones(3)).as_text()
     assert [t for t in re.findall(r"custom_call @([\w.$]+)", text) if "callback" in t]
     assert re.search(r"\bf64\b|xf64>", text)
+
+
+@pytest.mark.parametrize("name", ["ArmCon", "FedConPE"])
+def test_the_forms_for_gpus_play_the_same_runs(catalog, name, monkeypatch):
+    """Where the code has another form for GPUs than for CPUs, take it here: the same runs, to rounding."""
+
+    def play():
+        program, arguments = make_program(ALGORITHMS[name], catalog, np.float64)
+        return jax.tree.map(np.asarray, program(*arguments))
+
+    taken = []
+
+    def as_on_a_gpu(*operands, default=None, **forms):
+        taken.append(forms.get("cuda", default))
+        return taken[-1](*operands)
+
+    with jax.enable_x64(True):
+        expected = play()
+        monkeypatch.setattr(jax.lax, "platform_dependent", as_on_a_gpu)
+        found = play()
+    assert taken, "no form for GPUs was met"
+    assert expected.regret[0, -1] > 0
+    jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-7, atol=1e-9), found, expected)
