@@ -148,7 +148,7 @@ def limits(
     program: Prepared, machine: Machine, seconds: Callable[[counts.Routine, int], float], iterations: float
 ) -> dict[str, float]:
     """The least seconds that each limit allows a turn of the busiest loop, with `iterations` of the loops inside."""
-    loop = program.busiest(program.traced_loops, "dot_general")
+    loop = program.busiest(program.traced_loops, "gather")
     kernels = program.busiest(program.kernels(), "kernel")
     inside = [x for x in loop.loops if x.ops["dot_general"]]
     parts = [(1.0, loop), *((iterations, x) for x in inside)]
@@ -211,7 +211,7 @@ def design_iterations(program: Prepared) -> float:
 def verdict(program: Prepared, least: dict[str, float], measured: float) -> Found:
     title, lanes = program.algorithm.title, program.lanes * program.clients
     limit = binding_limit(least, measured)
-    loop = program.busiest(program.traced_loops, "dot_general")
+    loop = program.busiest(program.traced_loops, "gather")
     about = {"algorithm": title, "unit": program.unit, "flops": loop.flops, "bytes": loop.bytes, "lanes": lanes}
     yield Row(title, f"us a {program.unit} of {lanes} clients", (1e6 * measured,), "", about)
     for name, seconds in least.items():
