@@ -18,8 +18,7 @@ lint: $(READY)
 	$(BIN)/mypy
 
 bench: $(READY)
-	$(BIN)/python -m benchmarks.fedconpe $(ARGS)
-	$(BIN)/python -m benchmarks.throughput $(ARGS)
+	$(BIN)/fedbandit bench $(ARGS)
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info

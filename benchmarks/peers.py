@@ -1,95 +1,123 @@
-"""Other ways to simulate LinUCB, to measure against: a loop over objects, batched NumPy, a kernel in C."""
+"""Side by side: other ways to write LinUCB, FedConPE and the design; and the limit that binds each algorithm."""
 
-import ctypes
-import shutil
-import subprocess
-import tempfile
-from pathlib import Path
+from collections.abc import Callable
+from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 
+import fedbandit_jax as fb
 
-class ArmObject:
-    """An arm as the public conversational-bandit code has it: an object with a feature vector."""
+from . import rivals
+from .design import random_arms, solver
+from .measure import Effort, Found, Skipped, Timing, ratios, time_in_turn, why
+from .programs import Prepared, algorithms, catalog, shelf
+from .roofline import roofline
+from .throughput import setting
 
-    def __init__(self, features):
-        self.features = features
-
-
-class LinUCBObject:
-    """A user's learner as that code has it: matrices, inverted anew after every reward."""
-
-    def __init__(self, dim, lam, alpha):
-        self.A, self.b = lam * np.eye(dim), np.zeros(dim)
-        self.inverse, self.theta, self.alpha = np.linalg.inv(self.A), np.zeros(dim), alpha
-
-    def decide(self, pool):
-        best, chosen = -np.inf, None
-        for arm in pool:
-            mean = np.dot(self.theta, arm.features)
-            width = np.sqrt(np.dot(np.dot(arm.features, self.inverse), arm.features))
-            if mean + self.alpha * width > best:
-                best, chosen = mean + self.alpha * width, arm
-        return chosen
-
-    def update(self, features, reward):
-        self.A += np.outer(features, features)
-        self.b += reward * features
-        self.inverse = np.linalg.inv(self.A)
-        self.theta = np.dot(self.inverse, self.b)
+Work = tuple[Callable[[], Any], float]  # a call and the units it does
 
 
-def linucb_objects(arms, theta, noise, alpha=0.5, lam=1.0):
-    """One client, T = len(noise) rounds; returns the regret."""
-    learner, pool = LinUCBObject(arms.shape[1], lam, alpha), [ArmObject(x) for x in arms]
-    best, regret = max(np.dot(a.features, theta) for a in pool), 0.0
-    for z in noise:
-        arm = learner.decide(pool)
-        mean = np.dot(arm.features, theta)
-        learner.update(arm.features, mean + z)
-        regret += best - mean
-    return regret
+def peers(effort: Effort) -> Found:
+    for part in (linucb, fedconpe, design, binding):
+        yield part.__name__
+        try:
+            yield from part(effort)
+        except Exception as error:
+            yield Skipped(part.__name__, why(error))
 
 
-def linucb_numpy(arms, theta, noise, alpha=0.5, lam=1.0):
-    """R clients at once: arms (R, K, d), theta (R, d), noise (R, T); rank-one updates. Returns regrets (R,)."""
-    R, K, d = arms.shape
-    run = np.arange(R)
-    truth = np.einsum("rkd,rd->rk", arms, theta)
-    inverse = np.broadcast_to(np.eye(d, dtype=arms.dtype) / lam, (R, d, d)).copy()
-    means, widths = np.zeros((R, K), arms.dtype), np.full((R, K), 1 / lam, arms.dtype)
-    regret, best = np.zeros(R), truth.max(axis=1)
-    for t in range(noise.shape[1]):
-        arm = np.argmax(means + alpha * np.sqrt(np.maximum(widths, 0)), axis=1)
-        u = (inverse @ arms[run, arm][:, :, None])[:, :, 0]
-        s = (arms @ u[:, :, None])[:, :, 0]
-        gain = 1 / (1 + widths[run, arm])
-        step = gain * (truth[run, arm] + noise[:, t] - means[run, arm])
-        means += step[:, None] * s
-        widths -= gain[:, None] * s**2
-        inverse -= gain[:, None, None] * u[:, :, None] * u[:, None, :]
-        regret += best - truth[run, arm]
-    return regret
+def side_by_side(ours: str, work: dict[str, Work], unit: str, case: str, repeats: int) -> Found:
+    """Units a second of each, and how many times faster ours is, sample by sample."""
+    timings = time_in_turn({name: call for name, (call, _) in work.items()}, repeats)
+    each: dict[str, Timing] = {name: timing.per(work[name][1]) for name, timing in timings.items()}
+    for name, timing in each.items():
+        yield timing.row(f"{name}, {case}", f"{unit}/s", 1.0, "higher", peer=name, subject=case)
+    for name, timing in each.items():
+        if name != ours:
+            yield ratios(f"{ours} against {name}, {case}", "times faster", timing, each[ours], peer=name, subject=case)
 
 
-def linucb_c():
-    """The compiled kernel as a function like `linucb_numpy`, or None where there is no gcc."""
-    if shutil.which("gcc") is None:
-        return None
-    source = Path(__file__).with_name("linucb_kernel.c")
-    library = Path(tempfile.mkdtemp()) / "linucb_kernel.so"
-    flags = ["-O3", "-march=native", "-ffast-math", "-fopenmp", "-shared", "-fPIC"]
-    subprocess.run(["gcc", *flags, str(source), "-o", str(library), "-lm"], check=True)
-    kernel = ctypes.CDLL(str(library)).linucb
+def linucb(effort: Effort) -> Found:
+    data, sizes = catalog(effort), setting(effort)
+    K, d = sizes["arms"], data.dim
+    program = shelf.get(data, fb.LinUCB(), clients=1, **sizes)
+    rng = np.random.default_rng(0)
+    runs, rounds = effort.pick(2, 128, 128), effort.pick(10, 500, 1500)
+    arms = np.stack([data.arms[rng.choice(len(data.arms), K, replace=False)] for _ in range(runs)]).astype(np.float32)
+    thetas = data.users[rng.integers(len(data.users), size=runs)].astype(np.float32)
+    noise = 0.1 * rng.normal(size=(runs, rounds)).astype(np.float32)
+    few, short = min(runs, 32), min(rounds, 200)  # enough for a rate
+    work: dict[str, Work] = {
+        "fedbandit_jax": (program.play, program.client_rounds),
+        "a loop over Python objects": (
+            lambda: rivals.linucb_objects(arms[0].astype(float), thetas[0].astype(float), noise[0, :short]),
+            short,
+        ),
+        "batched NumPy": (
+            lambda: rivals.linucb_numpy(arms[:few], thetas[:few], noise[:few, :short]),
+            few * short,
+        ),
+    }
+    try:
+        kernel = rivals.linucb_c()
+        work["C with OpenMP"] = (lambda: kernel(arms, thetas, noise), runs * rounds)
+    except OSError as error:
+        yield Skipped("C with OpenMP", str(error))
+    yield from side_by_side("fedbandit_jax", work, "client-rounds", f"LinUCB K={K} d={d}", effort.repeats)
 
-    def run(arms, theta, noise, alpha=0.5, lam=1.0):
-        R, K, d = arms.shape
-        truth = np.einsum("rkd,rd->rk", arms, theta)
-        arrays = [np.ascontiguousarray(x, np.float32) for x in (arms, truth, noise)]
-        regret = np.zeros(R, np.float32)
-        pointers = [x.ctypes.data_as(ctypes.c_void_p) for x in (*arrays, regret)]
-        floats = [ctypes.c_float(x) for x in (alpha, lam, 1.0)]
-        kernel(R, K, d, noise.shape[1], *floats, *pointers)
-        return regret
 
-    return run
+def fedconpe(effort: Effort) -> Found:
+    data, sizes, clients = catalog(effort), setting(effort), effort.pick(1, 10, 10)
+    K, T = sizes["arms"], sizes["horizon"]
+    try:
+        oracle = rivals.oracle()
+    except OSError as error:
+        yield Skipped("FedConPE's oracle", str(error))
+        return
+    program = shelf.get(data, fb.FedConPE(), clients=clients, **sizes)
+    rng = np.random.default_rng(0)
+    arms = [data.arms[rng.choice(len(data.arms), K, replace=False)] for _ in range(clients)]
+    checkpoints = np.linspace(T / 128, T, 128).round()
+
+    def play() -> Any:
+        settings = oracle.FedConPESettings()
+        return oracle.fedconpe(arms, data.key_terms, data.users[0], 0.1, T, settings, checkpoints, rng=rng)
+
+    work: dict[str, Work] = {"fedbandit_jax": (program.play, program.runs), "NumPy oracle": (play, 1)}
+    case = f"FedConPE M={clients} K={K} d={data.dim} T={T}"
+    yield from side_by_side("fedbandit_jax", work, "federations", case, effort.pick(1, 3, 5))
+
+
+def design(effort: Effort) -> Found:
+    """Textbook Frank-Wolfe at the usual size; the convex solver, which takes seconds there, at a smaller one."""
+    if effort.level:
+        yield from designs(100, 50, 512, effort, convex=False)
+    yield from designs(*effort.pick((12, 4, 2), (60, 10, 512), (60, 10, 512)), effort, convex=True)
+
+
+def designs(K: int, d: int, batch: int, effort: Effort, convex: bool, tol: float = 1e-2) -> Found:
+    arms, solve = random_arms(K, d, batch), solver(K, "multiplicative", batch)
+    one = np.asarray(arms[0], float)
+    work: dict[str, Work] = {
+        "fedbandit_jax": (lambda: solve(arms, jnp.float32(tol)), batch),
+        "textbook Frank-Wolfe": (lambda: rivals.textbook_frank_wolfe(one, tol), 1),
+    }
+    if convex:
+        try:
+            rivals.convex_solver(one)
+            work["cvxpy"] = (lambda: rivals.convex_solver(one), 1)
+        except ImportError:
+            yield Skipped("cvxpy", "it is not installed: pip install cvxpy")
+    yield from side_by_side("fedbandit_jax", work, "designs", f"design K={K} d={d} tol={tol:g}", effort.pick(1, 3, 5))
+
+
+def binding(effort: Effort) -> Found:
+    data, sizes = catalog(effort), setting(effort)
+    programs: list[Prepared] = []
+    for algorithm in algorithms(effort):
+        try:
+            programs.append(shelf.get(data, algorithm, clients=1, **sizes))
+        except Exception as error:
+            yield Skipped(algorithm.title, why(error))
+    yield from roofline(programs, effort)

@@ -11,7 +11,7 @@ from rich.markup import escape
 from rich.table import Table
 
 import fedbandit_jax as fb
-from fedbandit_jax import _runtime, cli_data, cli_sweep
+from fedbandit_jax import _runtime, cli_bench, cli_data, cli_report, cli_reproduce, cli_sweep
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -21,6 +21,9 @@ app = typer.Typer(
 )
 app.add_typer(cli_data.app, name="data")
 app.command()(cli_sweep.sweep)
+app.command()(cli_reproduce.reproduce)
+app.command()(cli_report.report)
+app.command()(cli_bench.bench)
 console = Console()
 
 
@@ -58,10 +61,11 @@ def run(
 
     Prints a table and writes curves.parquet, phases.parquet, settings.json, final.csv, summary.csv and regret.png.
     """
+    out.mkdir(parents=True, exist_ok=True)  # what cannot be written to should be known now
     catalog = fb.datasets.load(data, seed=seed)
     console.print(
         f"{catalog.name}: d={catalog.dim}, {len(catalog.arms)} arms, {len(catalog.key_terms)} key terms. "
-        f"M={clients}, K={arms}, T={horizon}, noise {noise:g}, {users} users x {seeds} seeds. Compiling ...",
+        f"M={clients}, K={arms}, T={horizon}, noise {noise:g}, {users} users x {seeds} seeds.",
         highlight=False,
     )
     results = fb.simulate(

@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 
 import fedbandit_jax as fb
-from fedbandit_jax import storage, sweep_file
+from fedbandit_jax import _runtime, storage, sweep_file
 from fedbandit_jax.plan import Plan, make_plan
 from fedbandit_jax.sweep import estimate
 
@@ -97,19 +97,21 @@ def describe(plan: Plan, folder: Path, memory: Any, tell: Reporter) -> None:
     cells, found = len(plan.catalogs) * len(plan.cells), len(ids & storage.stored_runs(folder))
     for catalog in plan.catalogs:
         tell.say(repr(catalog), event="catalog", dataset=catalog.name, fingerprint=catalog.fingerprint)
+    programs = plan.programs(_runtime.devices()[0])
     pairs = f"{len(plan.users)} users x {len(plan.seeds)} seeds each"
     tell.say(
-        f"cells     {cells}\nruns      {plan.runs} ({pairs}), {found} of them in {folder}\nprograms  {plan.programs}",
+        f"cells     {cells}\nruns      {plan.runs} ({pairs}), {found} of them in {folder}\nprograms  {programs}",
         event="plan",
         cells=cells,
         runs=plan.runs,
         found=found,
-        programs=plan.programs,
+        programs=programs,
     )
     seconds = 0.0
     for part in estimate(plan, memory):
         took = f"compiled in {part['compile_seconds']:.1f} s, {part['memory'] / 1e6:.0f} MB"
-        where = f"{part['algorithm']} on {part['dataset']}, T={part['horizon']}"
+        shape = f"K<={part['arms']}, T={part['horizon']}"
+        where = f"{part['algorithm']} on {part['dataset']}, {shape}"
         tell.say(f"  {where}: {took}, about {duration(part['seconds'])} for all its runs", event="program", **part)
         seconds += part["seconds"]
     left = seconds * (1 - found / plan.runs)

@@ -1,7 +1,7 @@
 """How figures look, and what they draw: colours, scales, legends, points with error bars."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -56,8 +56,9 @@ STYLE: dict[str, Any] = {
 class Look:
     """Colour and marker for each label, line style for each place; all three for what varies if only one does."""
 
-    def __init__(self, drawn: Sequence[tuple[str, str]]) -> None:
-        self.labels = list(dict.fromkeys(label for label, _ in drawn))
+    def __init__(self, drawn: Sequence[tuple[str, str]], order: Sequence[str] = ()) -> None:
+        """`order`: labels whose looks are taken first, so that several figures agree."""
+        self.labels = list(dict.fromkeys([*order, *(label for label, _ in drawn)]))
         self.places = list(dict.fromkeys(place for _, place in drawn))
 
     def __call__(self, label: str, place: str) -> dict[str, Any]:
@@ -143,6 +144,62 @@ def finish(ax: Axes, own: bool) -> Axes:
         width, height = figure.get_size_inches()
         figure.set_size_inches(width + legend.get_window_extent().width / figure.dpi - 0.2 * width, height)
     return ax
+
+
+class Line(NamedTuple):
+    """What is drawn for one label at one place: middles with their bands or bars, and a fitted power law or {}."""
+
+    label: str
+    place: str
+    at: np.ndarray  # rounds, or values of the swept parameter
+    middle: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+    law: dict[str, float]
+
+    @property
+    def name(self) -> str:
+        return named(self.label, self.place)
+
+    @property
+    def fitted(self) -> str:
+        """The name with the exponent and its interval, where there is one."""
+        if not np.isfinite(self.law.get("exponent", np.nan)):
+            return self.name
+        text = f"{self.name}: exponent {self.law['exponent']:.2f}"
+        return text + (f" [{self.law['low']:.2f}, {self.law['high']:.2f}]" if np.isfinite(self.law["low"]) else "")
+
+
+def curve_lines(table: pd.DataFrame, columns: Sequence[str], metric: str, band: str = "interval") -> list[Line]:
+    """A metric against the round, for every setting that the columns tell apart."""
+    varied = [c for c in statistics.PLACES if c in table and table[c].nunique() > 1]
+    keys = ["label", *(c for c in columns if c not in ("algorithm", "label"))]
+    lines = []
+    for _, group in table.groupby(keys, dropna=False, sort=False):
+        place = ", ".join(f"{c}={show(group[c].iloc[0])}" for c in varied)
+        lines.append(Line(group["label"].iloc[0], place, *curve_band(group, metric, band), {}))
+    return lines
+
+
+def swept_lines(final: pd.DataFrame, parameter: str, metric: str, interval: str = "t", fit: bool = True) -> list[Line]:
+    """A final metric against a swept parameter."""
+    lines = []
+    for label, place, group in statistics.swept_lines(final, parameter):
+        points = intervals(group, [parameter], metric, interval)
+        below, above = errors(points)
+        at, mean = points.index.to_numpy(float), points["mean"].to_numpy()
+        law = statistics.power_law(group, parameter, metric) if fit else {}
+        lines.append(Line(label, place, at, mean, mean - below, mean + above, law))
+    return lines
+
+
+def dodged(lines: Sequence[Line], x: str) -> list[np.ndarray]:
+    """Where to draw the points of each line: a little aside, so that bars at the same value do not hide each other."""
+    to, back = (np.log, np.exp) if x == "log" else (np.asarray, np.asarray)
+    values = np.unique(np.concatenate([to(line.at) for line in lines]))
+    gap = np.diff(values).min(initial=np.ptp(values))
+    step = min(0.012 * np.ptp(values), 0.5 * gap / len(lines))
+    return [back(to(line.at) + step * (i - (len(lines) - 1) / 2)) for i, line in enumerate(lines)]
 
 
 def curve_band(group: pd.DataFrame, metric: str, band: str) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:

@@ -76,21 +76,19 @@ def clients_per_device(algorithm: Algorithm, arms: int, dim: int, device: jax.De
 
 
 class Program:
-    """All cells of one static group on all devices of this process."""
+    """Cells that differ only in numbers, padded to one shape, on all devices of this process."""
 
     def __init__(
         self,
         catalog: Catalog,
-        cells: Sequence[Cell],
         lanes: Lanes,
         *,
         seed: int,
         rounds: np.ndarray,
         devices: Sequence[jax.Device],
-        max_clients: int,
-        max_arms: int,
     ) -> None:
         real = jnp.zeros(()).dtype
+        cells = lanes.cells
         first = cells[0].algorithm
         self.lanes = lanes
         settings: Any = {name: [getattr(cell, name) for cell in cells] for name in ("clients", "arms", "noise")}
@@ -104,10 +102,10 @@ class Program:
         self.algorithm = jax.tree.map(
             lambda *values: np.asarray(values, real)[lanes.cell], *(cell.algorithm for cell in cells)
         )
-        self.max_clients = 1 if first.independent_clients else max_clients
-        self.max_arms = max_arms
+        self.max_clients = 1 if first.independent_clients else max(cell.clients for cell in cells)
+        self.max_arms = max(cell.arms for cell in cells)
         self.num_devices = len(devices)
-        clients = clients_per_device(first, max_arms, catalog.dim, devices[0])
+        clients = clients_per_device(first, self.max_arms, catalog.dim, devices[0])
         self.chunk = self.num_devices * max(1, clients // self.max_clients)
         self.compile_seconds = 0.0
         self.memory = 0  # bytes that a chunk takes on all devices
@@ -118,7 +116,7 @@ class Program:
         features: Any = (np.asarray(x, real) for x in (catalog.arms, catalog.key_terms, catalog.users))
         shared = (Pool(*features), np.asarray(rounds, real), jax.random.key(seed))
         self.shared = jax.device_put(shared, NamedSharding(mesh, PartitionSpec()))
-        self.static = {"mesh": mesh, "max_clients": self.max_clients, "max_arms": max_arms}
+        self.static = {"mesh": mesh, "max_clients": self.max_clients, "max_arms": self.max_arms}
 
     def arguments(self, lanes: np.ndarray) -> tuple:
         """Of `run_batch`, for a chunk; a short one is filled up with copies of its last lane, as shapes are fixed."""

@@ -10,6 +10,43 @@ import numpy as np
 
 from fedbandit_jax.grid import Cell
 
+CHUNKS_TO_COMPILE = 32  # a program takes about as long to compile as a device needs for so many of its chunks
+
+
+def shapes(cells: Sequence[Cell], runs_per_cell: int, clients_per_device: int) -> list[np.ndarray]:
+    """Which cells are padded to one shape, and so share a program: all, unless that costs more than it saves.
+
+    Padding to the largest M and K is work, lanes x M x K of it; another program costs the time to compile it. Starting
+    with a program for every M and K, the two that cost least to join are joined, as long as compiling costs more.
+    """
+    alone = cells[0].algorithm.independent_clients
+    places = np.array([(1 if alone else cell.clients, cell.arms) for cell in cells])
+    sizes, shape = np.unique(places, axis=0, return_inverse=True)
+    shape = shape.reshape(-1)
+    # Cells that differ in clients alone share lanes.
+    lanes: dict[tuple, int] = {}
+    for i, (cell, number) in enumerate(zip(cells, shape, strict=True)):
+        world = (number, cell.label, cell.noise) if alone else (number, i)
+        lanes[world] = max(lanes.get(world, 0), runs_per_cell * (cell.clients if alone else 1))
+    count = np.bincount([world[0] for world in lanes], weights=list(lanes.values()), minlength=len(sizes))
+
+    compiling = CHUNKS_TO_COMPILE * clients_per_device * sizes[:, 1].max()
+    joined = np.arange(len(sizes))  # the program of each shape
+    while len(sizes) > 1:
+        work = count * sizes.prod(axis=1)
+        together = np.maximum(sizes[:, None], sizes[None, :]).prod(axis=2) * (count[:, None] + count[None, :])
+        extra = together - work[:, None] - work[None, :]
+        np.fill_diagonal(extra, np.inf)
+        one, other = sorted(np.unravel_index(extra.argmin(), extra.shape))
+        if extra[one, other] > compiling:
+            break
+        sizes[one] = np.maximum(sizes[one], sizes[other])
+        count[one] += count[other]
+        sizes, count = np.delete(sizes, other, axis=0), np.delete(count, other)
+        joined[joined == other] = one
+        joined[joined > other] -= 1
+    return [np.flatnonzero(joined[shape] == program) for program in range(len(sizes))]
+
 
 class Lanes:
     """The lanes of some cells, for all users and seeds; runs are in the order of `engine.table_of_runs`.
@@ -18,6 +55,7 @@ class Lanes:
     """
 
     def __init__(self, cells: Sequence[Cell], users: Sequence[int], seeds: Sequence[int], dim: int) -> None:
+        self.cells = cells
         alone = cells[0].algorithm.independent_clients
         pairs = len(users) * len(seeds)  # of a user and a seed
         worlds: dict[object, list[int]] = {}  # cells that share their lanes

@@ -12,7 +12,9 @@ import numpy as np
 
 from fedbandit_jax import _checks
 from fedbandit_jax.catalog import Catalog
+from fedbandit_jax.engine import clients_per_device
 from fedbandit_jax.grid import Cell, make_cells, rounds_to_keep
+from fedbandit_jax.lanes import shapes
 
 FLOAT32_HORIZON = 2**20  # beyond it, round counts and estimates need float64
 UNITS = {"": 1, "KB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40}
@@ -40,10 +42,10 @@ class Plan:
             groups.setdefault(cell.group, []).append(cell)
         return list(groups.values())
 
-    @property
-    def largest(self) -> dict[str, int]:
-        """What everything is padded to: of the whole grid, so that what is found on disk changes no program."""
-        return {"max_clients": max(c.clients for c in self.cells), "max_arms": max(c.arms for c in self.cells)}
+    def shapes(self, group: list[Cell], dim: int, device: jax.Device) -> list[np.ndarray]:
+        """The cells of a group that share a shape: of the whole grid, so that what is on disk changes no program."""
+        clients = clients_per_device(group[0].algorithm, max(cell.arms for cell in group), dim, device)
+        return shapes(group, self.runs_per_cell, clients)
 
     def rounds(self, horizon: int) -> np.ndarray:
         return rounds_to_keep(self.checkpoints, horizon, self.spacing)
@@ -60,12 +62,18 @@ class Plan:
     def runs(self) -> int:
         return len(self.catalogs) * len(self.cells) * self.runs_per_cell
 
-    @property
-    def programs(self) -> int:
+    def programs(self, device: jax.Device) -> int:
         """To compile: horizons share one, unless they keep another number of rounds or another precision."""
-        kinds = {(*c.group[:-1], self.wide(c.horizon), len(self.rounds(c.horizon))) for c in self.cells}
-        shapes = {(c.arms.shape, c.key_terms.shape, c.users.shape) for c in self.catalogs}
-        return len(kinds) * len(shapes)
+        kinds = set()
+        for catalog in self.catalogs:
+            pool = catalog.arms.shape, catalog.key_terms.shape, catalog.users.shape
+            for group in self.groups:
+                T = group[0].horizon
+                for members in self.shapes(group, catalog.dim, device):
+                    cells = [group[i] for i in members]
+                    largest = max(cell.clients for cell in cells), max(cell.arms for cell in cells)
+                    kinds.add((pool, group[0].group[:-1], largest, self.wide(T), len(self.rounds(T))))
+        return len(kinds)
 
     def specification(self, settings: dict[str, Any]) -> dict[str, Any]:
         """What all runs in one folder must have in common, besides catalogs that are the same under each name."""

@@ -1,5 +1,6 @@
 """Figures of Results, with matplotlib."""
 
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
@@ -19,8 +20,9 @@ from fedbandit_jax.drawing import (
     Look,
     check_positive,
     check_scales,
-    curve_band,
+    curve_lines,
     decimals,
+    dodged,
     draw_phases,
     errors,
     finish,
@@ -31,6 +33,7 @@ from fedbandit_jax.drawing import (
     phase_values,
     scale,
     show_values,
+    swept_lines,
 )
 from fedbandit_jax.results import METRICS
 from fedbandit_jax.statistics import show
@@ -53,10 +56,14 @@ def style(**changes: Any) -> AbstractContextManager[None]:
 
 
 class Plots:
-    """`results.plot`: each method draws on an Axes and returns it."""
+    """`results.plot`: each method draws on an Axes and returns it.
 
-    def __init__(self, results: "Results") -> None:
+    `order` lists labels whose colours are taken first, so that figures of several results agree.
+    """
+
+    def __init__(self, results: "Results", order: Sequence[str] = ()) -> None:
         self.results = results
+        self.order = order
 
     def regret(self, ax: Axes | None = None, band: str = "interval") -> Axes:
         """Mean cumulative regret of every setting with its 95 % band."""
@@ -81,27 +88,19 @@ class Plots:
         _checks.choice("metric", metric, METRICS)
         _checks.choice("band", band, BANDS)
         check_scales(x, y)
+        lines = curve_lines(self.results.to_pandas(), self.results.setting_columns(), metric, band)
+        for line in lines:
+            check_positive("y", y, line.middle.max(keepdims=True), f"{metric} of {line.name}")
         own, ax = ax is None, ax or new_axes()
-        axes = [c for c in self.results.setting_columns() if c not in ("algorithm", "label")]
-        table = self.results.to_pandas()
-        varied = [c for c in statistics.PLACES if c in table and table[c].nunique() > 1]
-        groups = [group for _, group in table.groupby(["label", *axes], dropna=False, sort=False)]
-        names = [
-            (group["label"].iloc[0], ", ".join(f"{c}={show(group[c].iloc[0])}" for c in varied)) for group in groups
-        ]
-        look = Look(names)
-        positive = []
-        for i, ((label, place), group) in enumerate(zip(names, groups, strict=True)):
-            rounds, middle, low, high = curve_band(group, metric, band)
-            check_positive("y", y, middle.max(keepdims=True), f"{metric} of {named(label, place)}")
-            every = max(len(rounds) // 6, 1)
-            drawn = look(label, place)
-            ax.plot(rounds, middle, label=named(label, place), markevery=(i % every, every), **drawn)
-            ax.fill_between(rounds, low, high, color=drawn["color"], alpha=0.25, linewidth=0)
-            positive.append(middle[middle > 0].min(initial=np.inf))
+        look = Look([line[:2] for line in lines], self.order)
+        for i, line in enumerate(lines):
+            every = max(len(line.at) // 6, 1)
+            drawn = look(line.label, line.place)
+            ax.plot(line.at, line.middle, label=line.name, markevery=(i % every, every), **drawn)
+            ax.fill_between(line.at, line.low, line.high, color=drawn["color"], alpha=0.25, linewidth=0)
         ax.set_xlabel("round")
         ax.set_ylabel(AXIS_NAMES[metric])
-        scale(ax, x, y, lowest=min(positive))
+        scale(ax, x, y, lowest=min(line.middle[line.middle > 0].min(initial=np.inf) for line in lines))
         return finish(ax, own)
 
     def against(
@@ -123,29 +122,26 @@ class Plots:
         check_scales(x, y)
         final = self.results.final()
         self._check_varied("parameter", parameter)
+        lines = swept_lines(final, parameter, metric, interval, fit)
+        for line in lines:
+            check_positive("x", x, line.at, parameter)
+            check_positive("y", y, line.middle, f"{metric} of {line.name}")
         own, ax = ax is None, ax or new_axes()
-        lines = statistics.swept_lines(final, parameter)
-        look = Look([line[:2] for line in lines])
-        lowest = np.inf
-        for label, place, group in lines:
-            points = intervals(group, [parameter], metric, interval)
-            check_positive("x", x, points.index.to_numpy(float), parameter)
-            check_positive("y", y, points["mean"].to_numpy(), f"{metric} of {named(label, place)}")
-            at, drawn, name = points.index.to_numpy(float), look(label, place), named(label, place)
-            law = statistics.power_law(group, parameter, metric) if fit else {"exponent": np.nan}
-            if np.isfinite(law["exponent"]):
-                name += f": exponent {law['exponent']:.2f}"
-                if np.isfinite(law["low"]):
-                    name += f" [{law['low']:.2f}, {law['high']:.2f}]"
-                dense = np.geomspace(at.min(), at.max(), 100)
-                ax.plot(dense, law["factor"] * dense ** law["exponent"], markevery=[], label=name, **drawn)
+        look = Look([line[:2] for line in lines], self.order)
+        for line, at in zip(lines, dodged(lines, x), strict=True):
+            drawn, name = look(line.label, line.place), line.fitted
+            if name != line.name:
+                dense = np.geomspace(line.at.min(), line.at.max(), 100)
+                law = line.law["factor"] * dense ** line.law["exponent"]
+                ax.plot(dense, law, markevery=[], label=name, **drawn)
                 name, drawn["linestyle"] = "_points", "none"
-            ax.errorbar(at, points["mean"], yerr=errors(points), capsize=3, label=name, **drawn)
-            lowest = min(lowest, points["mean"][points["mean"] > 0].min())
+            bars = [line.middle - line.low, line.high - line.middle]
+            ax.errorbar(at, line.middle, yerr=bars, capsize=3, label=name, **drawn)
         ax.set_xlabel(AXIS_NAMES.get(parameter, parameter))
         ax.set_ylabel(AXIS_NAMES[metric])
+        lowest = min(line.middle[line.middle > 0].min(initial=np.inf) for line in lines)
         scale(ax, x, y, lowest=lowest, zero=False)
-        show_values(ax, sorted({float(value) for _, _, group in lines for value in group[parameter]}), x)
+        show_values(ax, sorted({float(value) for line in lines for value in line.at}), x)
         return finish(ax, own)
 
     def heatmap(self, x: str, y: str, metric: str = "regret", label: str | None = None, ax: Axes | None = None) -> Axes:
@@ -203,13 +199,13 @@ class Plots:
         _checks.choice("y_scale", y_scale, SCALES)
         if x == y:
             _checks.fail("y", y, "it must be another metric than x")
-        own, ax = ax is None, ax or new_axes()
         lines = list(statistics.lines(self.results.final()))
-        look = Look([(label, "") for label, _, _ in lines])
+        look = Look([(label, "") for label, _, _ in lines], self.order)
         points = [[intervals(rows, ["horizon"], metric) for metric in (x, y)] for _, _, rows in lines]
         at = np.array([[found["mean"].iloc[0] for found in both] for both in points])
         check_positive("x_scale", x_scale, at[:, 0], x)
         check_positive("y_scale", y_scale, at[:, 1], y)
+        own, ax = ax is None, ax or new_axes()
         on_front: set[int] = set()
         for i, place in enumerate(dict.fromkeys(place for _, place, _ in lines)):
             here = [k for k, line in enumerate(lines) if line[1] == place]
@@ -250,7 +246,7 @@ class Plots:
         own, ax = ax is None, ax or new_axes()
         ax.set_yscale("log" if metric == "max_gap" else "linear")
         lines = list(statistics.lines(table))
-        look = Look([line[:2] for line in lines])
+        look = Look([line[:2] for line in lines], self.order)
         for name, place, rows in lines:
             drawn, title = look(name, place), named(name, place)
             draw_phases(ax, rows, "value", label=title + (", after" if metric == "lambda_min" else ""), **drawn)

@@ -6,7 +6,8 @@ from types import TracebackType
 from typing import Any
 
 import numpy as np
-from tqdm.auto import tqdm
+
+from fedbandit_jax._bar import tqdm
 
 SECONDS_BETWEEN_RECORDS = 1.0
 
@@ -23,9 +24,10 @@ class Progress:
     def __init__(self, shown: bool | Listener | None, cells: int, runs_per_cell: int, clients: int) -> None:
         self.listener = shown if callable(shown) else None
         disabled = None if shown is None else callable(shown) or not shown
-        layout = "{desc} {percentage:3.0f}%|{bar}| {postfix} [{elapsed}<{remaining}]"
+        layout = "{desc}{percentage:3.0f}%|{bar}| [{elapsed}<{remaining}{postfix}]"
         self.bar = tqdm(total=clients, delay=2, disable=disabled, bar_format=layout)
         self.left = np.full(cells, runs_per_cell)  # runs of each cell
+        self.runs = cells * runs_per_cell
         self.clients, self.clients_done = clients, 0
         self.played, self.played_clients, self.busy = 0.0, 0, 0.0  # client-rounds, clients and seconds of this call
         self.told, self.since, self.doing = 0.0, time.perf_counter(), ""
@@ -69,8 +71,8 @@ class Progress:
         return self.played / self.busy if self.busy else 0.0
 
     def text(self) -> str:
-        cells, left = len(self.left), int(self.left.sum())
-        return f"{(self.left == 0).sum()}/{cells} cells, {left} runs left, {self.rate:.3g} client-rounds/s"
+        cells, runs = f"{(self.left == 0).sum()}/{len(self.left)}", f"{self.runs - self.left.sum()}/{self.runs}"
+        return f"{cells} cells, {runs} runs, {self.rate / 1e6:.2f}M client-rounds/s"
 
     def tell(self) -> None:
         now = time.perf_counter()
@@ -84,7 +86,8 @@ class Progress:
                 "doing": self.doing,
                 "cells_done": int((self.left == 0).sum()),
                 "cells": len(self.left),
-                "runs_left": int(self.left.sum()),
+                "runs_done": int(self.runs - self.left.sum()),
+                "runs": self.runs,
                 "client_rounds_per_second": self.rate,
                 "seconds_left": (self.clients - self.clients_done) / speed if speed else None,
             }

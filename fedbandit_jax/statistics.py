@@ -38,6 +38,30 @@ def t_quantile(units: int) -> float:
     return float(stdtrit(units - 1, (1 + CONFIDENCE) / 2))
 
 
+def half_width_given_users(group: pd.DataFrame, metric: str) -> float:
+    """Half the 95 % t-interval of the mean over these very users: only seeds vary, strata are users.
+
+    sqrt(sum_u s_u^2 / n_u) / U, with the s_u^2 of all users pooled; NaN if no user has two seeds.
+    """
+    by_user = group.groupby("user")[metric]
+    seeds = by_user.count().to_numpy()
+    freedom = int((seeds - 1).sum())
+    if freedom == 0:
+        return float("nan")
+    pooled = float(((seeds - 1) * by_user.var(ddof=1).fillna(0).to_numpy()).sum()) / freedom
+    return float(t_quantile(freedom + 1) * np.sqrt(pooled * (1 / seeds).sum()) / len(seeds))
+
+
+def share_interval(count: int, total: int) -> tuple[float, float]:
+    """The exact 95 % interval of a share, `count` of `total` (Clopper and Pearson)."""
+    from scipy.special import betaincinv  # here, as it is slow to import
+
+    tail = (1 - CONFIDENCE) / 2
+    low = betaincinv(count, total - count + 1, tail) if count else 0.0
+    high = betaincinv(count + 1, total - count, 1 - tail) if count < total else 1.0
+    return float(low), float(high)
+
+
 def mean_interval(group: pd.DataFrame, metric: str, interval: str = "t") -> pd.Series:
     """Count, mean, standard deviation over runs, and the 95 % interval of the mean."""
     mean = group[metric].mean()

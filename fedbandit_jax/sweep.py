@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,6 @@ from fedbandit_jax.algorithms.base import Algorithm
 from fedbandit_jax.algorithms.phases import PhaseElimination
 from fedbandit_jax.catalog import Catalog
 from fedbandit_jax.engine import Program
-from fedbandit_jax.grid import Cell
 from fedbandit_jax.hosts import Hosts
 from fedbandit_jax.keeper import Keeper, from_store
 from fedbandit_jax.lanes import Lanes
@@ -92,12 +92,6 @@ def sweep(
             ) from None
 
 
-def program_of(
-    plan: Plan, catalog: Catalog, group: list[Cell], lanes: Lanes, rounds: np.ndarray, devices: Sequence[jax.Device]
-) -> Program:
-    return Program(catalog, group, lanes, seed=plan.seed, rounds=rounds, devices=devices, **plan.largest)
-
-
 def play(
     plan: Plan,
     devices: Sequence[jax.Device],
@@ -111,37 +105,39 @@ def play(
     traces_before, began = engine.traces, time.perf_counter()
     keepers: list[Keeper] = []
     programs: list[Program] = []
-    found = 0
+    found, pairs = 0, plan.runs_per_cell
     places = {id(cell): i for i, cell in enumerate(plan.cells)}
-    clients_in_all = len(plan.catalogs) * sum(cell.clients for cell in plan.cells) * plan.runs_per_cell
+    clients_in_all = len(plan.catalogs) * sum(cell.clients for cell in plan.cells) * pairs
     shown = progress if hosts.first else False
-    with Progress(shown, len(plan.catalogs) * len(plan.cells), plan.runs_per_cell, clients_in_all) as told:
+    with Progress(shown, len(plan.catalogs) * len(plan.cells), pairs, clients_in_all) as told:
         for number, catalog in enumerate(plan.catalogs):
             for group in plan.groups:
-                T = group[0].horizon
                 keeper = Keeper(plan, catalog, group, store)
                 keepers.append(keeper)
-                lanes = Lanes(group, plan.users, plan.seeds, catalog.dim)
-                missing = keeper.missing()
-                mine = missing[hosts.own(lanes.share[missing])]
-                others = np.setdiff1d(np.arange(len(keeper.runs)), mine, assume_unique=True)
-                found += len(keeper.runs) - len(missing)
-
                 cells = number * len(plan.cells) + np.array([places[id(cell)] for cell in group])
-                of_run = np.repeat(cells, plan.runs_per_cell)
-                clients = np.repeat([cell.clients for cell in group], plan.runs_per_cell)
-                told.find(of_run[others], int(clients[others].sum()))
-                if not len(mine):
-                    continue
-                with jax.enable_x64(plan.wide(T)), keeper:
-                    program = program_of(plan, catalog, group, lanes, keeper.rounds, devices)
-                    programs.append(program)
-                    told.begin(f"{group[0].algorithm.title}: compiling")
-                    program.compile(budget)
-                    told.begin(group[0].algorithm.title)
-                    for rows, trace in program.finished(mine):
-                        keeper.add(rows, trace)
-                        told.count(of_run[rows], int(clients[rows].sum()), T)
+                cell_of_run = np.repeat(cells, pairs)
+                clients = np.repeat([cell.clients for cell in group], pairs)
+                missing = np.zeros(len(keeper.runs), bool)
+                missing[keeper.missing()] = True
+                found += int((~missing).sum())
+
+                for members in plan.shapes(group, catalog.dim, devices[0]):
+                    lanes = Lanes([group[i] for i in members], plan.users, plan.seeds, catalog.dim)
+                    rows = (members[:, None] * pairs + np.arange(pairs)[None, :]).ravel()  # of its runs, in the group
+                    mine = missing[rows] & hosts.own(lanes.share)
+                    told.find(cell_of_run[rows[~mine]], int(clients[rows[~mine]].sum()))
+                    if not mine.any():
+                        continue
+                    with jax.enable_x64(plan.wide(group[0].horizon)), keeper:
+                        program = Program(catalog, lanes, seed=plan.seed, rounds=keeper.rounds, devices=devices)
+                        programs.append(program)
+                        told.begin(f"{group[0].algorithm.title}: compiling")
+                        program.compile(budget)
+                        told.begin(group[0].algorithm.title)
+                        for runs, trace in program.finished(np.flatnonzero(mine)):
+                            done = rows[runs]
+                            keeper.add(done, trace)
+                            told.count(cell_of_run[done], int(clients[done].sum()), group[0].horizon)
     hosts.wait("played")
     compile_seconds = sum(program.compile_seconds for program in programs)
     work = sum(program.work for program in programs)
@@ -178,16 +174,15 @@ def estimate(plan: Plan, memory: Any = None) -> Iterator[dict[str, Any]]:
     """What each program would take: compiled here, and one chunk of it timed."""
     devices = _runtime.devices()
     budget = memory_budget(memory, devices)
-    for catalog in plan.catalogs:
-        for group in plan.groups:
-            T = group[0].horizon
-            lanes = Lanes(group, plan.users, plan.seeds, catalog.dim)
-            rounds = plan.rounds(T)
-            # Phases cost the same whatever their length; rounds are played in part, and the rest is a rule of three.
-            part = 1.0 if T <= TIMED_ROUNDS or isinstance(group[0].algorithm, PhaseElimination) else TIMED_ROUNDS / T
+    for catalog, group in product(plan.catalogs, plan.groups):
+        T, rounds = group[0].horizon, plan.rounds(group[0].horizon)
+        # Phases cost the same whatever their length; rounds are played in part, and the rest is a rule of three.
+        part = 1.0 if T <= TIMED_ROUNDS or isinstance(group[0].algorithm, PhaseElimination) else TIMED_ROUNDS / T
+        timed = np.maximum(np.floor(rounds * part), np.arange(1, len(rounds) + 1))
+        for members in plan.shapes(group, catalog.dim, devices[0]):
+            lanes = Lanes([group[i] for i in members], plan.users, plan.seeds, catalog.dim)
             with jax.enable_x64(plan.wide(T)):
-                timed = np.maximum(np.floor(rounds * part), np.arange(1, len(rounds) + 1))
-                program = program_of(plan, catalog, group, lanes, timed, devices)
+                program = Program(catalog, lanes, seed=plan.seed, rounds=timed, devices=devices)
                 program.compile(budget)
                 one = np.arange(min(program.chunk, len(lanes.cell)))
                 list(program.run(one))  # warm
@@ -198,6 +193,8 @@ def estimate(plan: Plan, memory: Any = None) -> Iterator[dict[str, Any]]:
                 "dataset": catalog.name,
                 "algorithm": group[0].algorithm.title,
                 "horizon": T,
+                "clients": program.max_clients,
+                "arms": program.max_arms,
                 "seconds": seconds / part * -(-len(lanes.cell) // program.chunk),
                 "compile_seconds": program.compile_seconds,
                 "memory": program.memory,

@@ -37,3 +37,24 @@ def regret_lower_bound(horizon: ArrayLike, *, dim: int, clients: ArrayLike) -> n
     """(e^-4 / 8) sqrt((d - 1) M T): what no algorithm beats on its worst instance, sigma = 1."""
     T, M = (np.asarray(x, float) for x in (horizon, clients))
     return np.asarray(np.exp(-4) / 8 * np.sqrt((dim - 1) * M * T))
+
+
+def communication_bound(horizon: ArrayLike, *, dim: int, clients: ArrayLike) -> np.ndarray:
+    """M log2(T) (3 d^2 + 5 d) scalars: every client uploads all d eigenpairs in each of at most log2 T phases.
+
+    A phase of a client: up d (1 + d) for the pairs and d^2 + d for G and W, down d (2 + d) for key terms and d for
+    theta_hat.
+    """
+    T, M = (np.asarray(x, float) for x in (horizon, clients))
+    return np.asarray(M * np.log2(T) * (3 * dim**2 + 5 * dim))
+
+
+def question_fraction_bound(eps: ArrayLike, lambda_min: ArrayLike, *, dim: int, N: float, C: float) -> np.ndarray:
+    """(3 / (4 (1 - eps^2)) - d N lambda_min) / (N C^2), of a phase's pulls; 0 where lambda_min is at least s."""
+    eps, least = np.asarray(eps, float), np.asarray(lambda_min, float)
+    return np.asarray(np.maximum(3 / (4 * (1 - eps**2)) - dim * N * least, 0) / (N * C**2))
+
+
+def active_gap_bound(eps: ArrayLike, *, clients: ArrayLike, N: float) -> np.ndarray:
+    """8 sqrt(N/M) eps: the largest gap of an arm that is active in a phase, on the good event."""
+    return np.asarray(8 * np.sqrt(N / np.asarray(clients, float)) * np.asarray(eps, float))

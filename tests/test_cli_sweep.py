@@ -11,6 +11,7 @@ import textwrap
 import time
 from pathlib import Path
 
+import jax
 import pandas as pd
 import pytest
 from typer.testing import CliRunner
@@ -129,11 +130,11 @@ def test_lines_of_json(tmp_path, monkeypatch):
     assert result.exit_code == 0, result.output
     *records, last = [json.loads(line) for line in result.output.splitlines()]
     assert {record["event"] for record in records} == {"progress"}
-    assert [record["runs_left"] for record in records] == sorted((r["runs_left"] for r in records), reverse=True)
+    assert [record["runs_done"] for record in records] == sorted(record["runs_done"] for record in records)
     assert {"LinUCB: compiling", "LinUCB", "Uniform"} <= {record["doing"] for record in records}
     assert records[0] | {"client_rounds_per_second": 0} == records[0]
     end = records[-1]
-    assert (end["cells_done"], end["cells"], end["runs_left"], end["seconds_left"]) == (6, 6, 0, 0)
+    assert (end["cells_done"], end["cells"], end["runs_done"], end["seconds_left"]) == (6, 6, 24, 0)
     assert end["client_rounds_per_second"] > 0
     assert (last["event"], last["runs_computed"], last["runs_found"]) == ("done", 24, 0)
     assert 0 <= last["padding_share"] < 1
@@ -153,6 +154,28 @@ def test_several_data_sets_in_a_file(tmp_path):
     assert set(pd.read_csv(tmp_path / "out" / "summary.csv")["dataset"]) == {"synthetic", "other"}
 
 
+def test_compiled_programs_are_kept_for_the_next_process(tmp_path):
+    file = written(tmp_path, SMALL.partition("[[algorithms]]")[0] + '[[algorithms]]\nname = "Uniform"\n')
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    environment.pop("JAX_COMPILATION_CACHE_DIR", None)
+
+    def run(name, wanted):
+        command = [sys.executable, "-c", "from fedbandit_jax import cli; cli.entry_point()"]
+        command += ["sweep", str(file), "--json", "--out", str(tmp_path / name)]
+        done = subprocess.run(
+            command, env=environment | {"FEDBANDIT_COMPILE_CACHE": wanted}, capture_output=True, text=True, check=True
+        )
+        kept = {path.name for path in (tmp_path / "cache").rglob("*-cache")}
+        return kept, json.loads(done.stdout.splitlines()[-1])["compile_seconds"]
+
+    assert run("none", "false")[0] == set()
+    first, cold = run("first", "true")
+    second, warm = run("second", "true")
+    assert first
+    assert second == first, "nothing was compiled again"
+    print(f"{cold:.1f} s to compile, {warm:.1f} s the second time")
+
+
 def test_there_is_an_example_of_every_type():
     assert [path.stem for path in EXAMPLES] == ["arms", "clients", "horizon", "noise", "questions", "regret"]
 
@@ -162,7 +185,7 @@ def test_programs_are_counted_right(catalog):
     options = {"clients": [2, 4], "arms": 9, "users": 1, "horizon": [310, 320], "checkpoints": 7}
     algorithms = [fb.LinUCB(alpha=[0.5, 0.7]), fb.Uniform()]
     plan = make_plan(catalog, algorithms, **options)
-    assert fb.sweep(catalog, algorithms, **options).settings["programs"] == plan.programs == 2
+    assert fb.sweep(catalog, algorithms, **options).settings["programs"] == plan.programs(jax.local_devices()[0]) == 2
 
 
 @pytest.mark.parametrize(

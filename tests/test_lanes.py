@@ -7,8 +7,9 @@ import pytest
 
 import fedbandit_jax as fb
 from fedbandit_jax import engine, grid
-from fedbandit_jax.lanes import Lanes
-from fedbandit_jax.plan import memory_budget
+from fedbandit_jax import lanes as lanes_module
+from fedbandit_jax.lanes import Lanes, shapes
+from fedbandit_jax.plan import make_plan, memory_budget
 
 SMALL = {"arms": 7, "horizon": 300, "users": 2, "seeds": 2, "checkpoints": 8}
 
@@ -65,9 +66,7 @@ def test_the_share_of_padding(catalog, monkeypatch):
     device = jax.local_devices()[:1]
     cells = cells_of(catalog, fb.Uniform(), arms=[7, 3])
     lanes = Lanes(cells, [0, 1], [0], catalog.dim)
-    program = engine.Program(
-        catalog, cells, lanes, seed=0, rounds=np.array([100, 300]), devices=device, max_clients=2, max_arms=7
-    )
+    program = engine.Program(catalog, lanes, seed=0, rounds=np.array([100, 300]), devices=device)
     list(program.run(np.arange(8)))
     assert program.work == 2 * 6 * 7
     assert program.work - program.work_on_padding == 4 * 7 + 4 * 3
@@ -82,6 +81,41 @@ def test_padding_counts_phases_that_others_wait_for(catalog):
     lanes = devices * (fb.FedLinPE().lanes(7, catalog.dim) // 2)
     share = 1 - phases.sum() / (lanes * phases.max())  # on the first device; the others play copies of the last lane
     assert results.settings["padding_share"] == pytest.approx(share, abs=0.01)
+
+
+def test_one_shape_unless_padding_costs_more_than_compiling(catalog):
+    cells = cells_of(catalog, fb.FedConPE(), clients=[3, 12, 15], arms=[5, 50])
+    sizes = [(cell.clients, cell.arms) for cell in cells]
+
+    def programs(runs):
+        return [{sizes[i] for i in members} for members in shapes(cells, runs, 160)]
+
+    assert programs(10) == [set(sizes)]
+    many = programs(1000)
+    assert {(12, 50), (15, 50)} in many, "12 clients beside 15 are not worth a program"
+    assert len(many) > 1
+    assert sum(map(len, many)) == 6
+    assert set().union(*many) == set(sizes)
+    assert len(programs(10**6)) == 6
+    # Clients that play alone are lanes of one client each: their number is no reason for padding.
+    cells = cells_of(catalog, fb.LinUCB(), clients=[3, 12, 15], arms=[5, 50])
+    assert [len(members) for members in shapes(cells, 10**6, 32)] == [3, 3]
+
+
+def test_results_do_not_depend_on_the_number_of_programs(catalog, monkeypatch, tmp_path):
+    options = SMALL | {"arms": [3, 7], "clients": [2, 4], "dtype": "float64"}
+    algorithms = [fb.SharedLinUCB(), fb.Uniform()]
+    one = fb.sweep(catalog, algorithms, **options)
+    assert one.settings["padding_share"] > 0.3
+    monkeypatch.setattr(lanes_module, "CHUNKS_TO_COMPILE", 0)
+    several = fb.sweep(catalog, algorithms, **options, out=tmp_path)
+    plan = make_plan(catalog, algorithms, **options)
+    assert plan.programs(jax.local_devices()[0]) == 6
+    assert several.settings["programs"] == 4, "the two largest are there already"
+    columns = ["regret", "conversations", "communication", "theta_error"]
+    setting = one.to_pandas().columns.drop(columns)
+    pd.testing.assert_frame_equal(several.to_pandas()[setting], one.to_pandas()[setting])
+    np.testing.assert_allclose(several.to_pandas()[columns], one.to_pandas()[columns], rtol=1e-9)
 
 
 # ------------------------------------------------------------------------------------------------------------ memory

@@ -73,6 +73,7 @@ def test_conversations():
     nothing = made_of([row | {"conversations": 0.0} for row in runs("A", SPREAD)])
     with pytest.raises(ValueError, match=r"^y='log' is not allowed: it must be 'linear', as conversations of A is 0"):
         nothing.plot.curves("conversations", y="log")
+    assert len(plt.get_fignums()) == 1, "no empty figure is left over"
 
 
 def test_lines_differ_without_colour():
@@ -121,9 +122,9 @@ def test_against_shows_means_bars_and_exponents(grid):
         "LinUCB: exponent 1.00 [1.00, 1.00]",
     ]
     at = np.array([2.0, 4, 8])
-    for bars, mean in zip(ax.containers, (10 * at**0.5, 20 * at**0.5, 4 * at), strict=True):
+    for i, (bars, mean) in enumerate(zip(ax.containers, (10 * at**0.5, 20 * at**0.5, 4 * at), strict=True)):
         x, y, ends = points_of(bars)
-        np.testing.assert_allclose(x, at)
+        np.testing.assert_allclose(np.log2(x), np.log2(at) + 0.024 * (i - 1))  # side by side, not one on another
         np.testing.assert_allclose(y, mean)
         np.testing.assert_allclose(ends, mean[:, None] + np.outer(mean, [-1, 1]) * half_of(SPREAD), rtol=1e-9)
     fits = [line for line in ax.lines if not line.get_label().startswith("_")]
@@ -162,7 +163,24 @@ def test_against_says_what_it_cannot_draw(grid):
     quiet = made_of([row for noise in (0.0, 1.0) for row in runs("A", SPREAD, noise=noise)])
     with pytest.raises(ValueError, match=r"^x='log' is not allowed: it must be 'linear', as noise is 0 somewhere$"):
         quiet.plot.against("noise", x="log")
+    assert not plt.get_fignums(), "no empty figure is left over"
     assert legend_of(quiet.plot.against("noise")) == ["A"]
+
+
+def test_points_of_many_lines_stay_near_their_value():
+    rows = [row for label in "ABCDEFGHIJKL" for M in (2, 5, 20) for row in runs(label, M * SPREAD, clients=M)]
+    x = np.array([points_of(bars)[0] for bars in made_of(rows).plot.against("clients").containers])
+    assert len(np.unique(x)) == x.size
+    np.testing.assert_allclose(x.mean(axis=0), [2, 5, 20])
+    assert np.abs(x - [2, 5, 20]).max() < 3 / 4, "no point is nearer to another value"
+
+
+def test_figures_of_several_results_agree():
+    both, one = (made_of([row for label in labels for row in runs(label, SPREAD)]) for labels in ("AB", "B"))
+    assert (
+        fb.plots.Plots(one, order=["A", "B"]).regret().lines[0].get_color() == both.plot.regret().lines[1].get_color()
+    )
+    assert one.plot.regret().lines[0].get_color() == COLORS[0]
 
 
 # --------------------------------------------------------------------------------------------------- heat map

@@ -362,13 +362,10 @@ def play(catalog, change):
         cells = grid.make_cells(catalog, fb.FedConPE(N=[1.0, 2.0]), clients=[2, 4], arms=12, horizon=600, noise=0.1)
         program = engine.Program(
             catalog,
-            cells,
             Lanes(cells, [0, 1], [0], catalog.dim),
             seed=0,
             rounds=grid.rounds_to_keep(16, 600, "linear"),
             devices=jax.local_devices(),
-            max_clients=4,
-            max_arms=12,
         )
         program.batch = program.batch._replace(noise=change(program.batch.noise))
         return engine.concatenate(list(program.run(np.arange(8))))

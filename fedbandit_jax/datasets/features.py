@@ -10,9 +10,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key
-from tqdm.auto import tqdm
 
 from fedbandit_jax import _checks, _runtime
+from fedbandit_jax._bar import tqdm
 
 Feedback = (
     Any  # a scipy.sparse.csr_matrix, (U, A); SciPy and optax are slow to import, so that only the users of them do

@@ -14,8 +14,9 @@ from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
-from tqdm.auto import tqdm
 from tqdm.utils import CallbackIOWrapper
+
+from fedbandit_jax._bar import tqdm
 
 BLOCK_BYTES = 32 << 20  # what is held of a file at a time
 TAR_SUFFIXES = (".tar", ".tgz", ".tar.gz")

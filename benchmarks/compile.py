@@ -1,0 +1,76 @@
+"""Time to trace, lower and compile; the size of programs; what they would launch; and that grids share one."""
+
+from typing import Any
+
+import fedbandit_jax as fb
+from fedbandit_jax import engine
+
+from . import counts
+from .measure import Effort, Found, Row, each
+from .programs import Prepared, algorithms, catalog, prepare, shelf
+from .throughput import setting
+
+
+def compile(effort: Effort) -> Found:
+    data, sizes = catalog(effort), setting(effort)
+
+    def one(algorithm: fb.Algorithm) -> Found:
+        first = shelf.get(data, algorithm, clients=1, **sizes)
+        more = [prepare(data, algorithm, clients=1, afresh=True, **sizes) for _ in range(effort.pick(0, 0, 2))]
+        yield from times(algorithm.title, [first, *more])
+        yield from sizes_of(first)
+        yield from kernels_of(first)
+
+    yield from each(algorithms(effort), lambda algorithm: algorithm.title, one)
+    cells = effort.pick((4,), (1, 16), (1, 10, 100))
+    yield from each(cells, lambda n: f"a grid of {n}", lambda n: grid(data, sizes, n, afresh=effort.level > 0))
+
+
+def times(case: str, programs: list[Prepared]) -> Found:
+    for stage in ("trace", "lower", "compile"):
+        samples = tuple(program.seconds[stage] for program in programs)
+        yield Row(case, f"s to {stage}", samples, "lower", {"stage": stage, "algorithm": case})
+
+
+def sizes_of(program: Prepared) -> Found:
+    case = program.algorithm.title
+    text = program.lowered.as_text()
+    yield Row(case, "lines of StableHLO", (float(text.count("\n")),), "lower")
+    yield Row(case, "MB on a device", (program.memory() / 1e6,), "lower", {"runs": program.runs})
+
+
+def kernels_of(program: Prepared) -> Found:
+    """Kernels of a turn of the busiest loop here, and what they may be on a GPU; see README.md for what this counts."""
+    case, unit = program.algorithm.title, program.unit
+    kernels = program.busiest(program.kernels(), "kernel")
+    lowered = program.busiest(program.on_paper("cuda"), "products")
+    costs = program.busiest(program.costs(), "dot_general")
+    least, most = counts.launches(lowered)
+    about: dict[str, Any] = {
+        "lowered": {kind: lowered.ops[kind] for kind in (*counts.KINDS, "elementwise")},
+        "library": {name: n for name, n in lowered.ops.items() if name.endswith("_ffi")},
+    }
+    large = sum(n for routine, n in costs.routines.items() if routine.name == "eigh" and routine.columns > 32)
+    figures = {
+        f"kernels a {unit}, here": kernels.ops["kernel"],
+        f"kernels a {unit}, GPU, at least": least,
+        f"kernels a {unit}, GPU, at most": most,
+        f"gathers a {unit}": lowered.ops["gathers"],
+        f"eigh above 32 x 32 a {unit}, each run": large / program.lanes,
+    }
+    for i, inner in enumerate(loop for loop in lowered.loops if loop.ops["products"]):
+        figures[f"kernels a turn of its loop {i + 1}, GPU, at least"] = counts.launches(inner)[0]
+    for metric, value in figures.items():
+        yield Row(case, metric, (float(value),), "lower", about)
+
+
+def grid(data: fb.Catalog, sizes: dict[str, int], cells: int, afresh: bool) -> Found:
+    """A grid of some cells over numbers: one program, and compiled no slower."""
+    before = engine.traces
+    program = prepare(
+        data, fb.LinUCB(alpha=[0.1 * (1 + i) for i in range(cells)]), clients=1, runs=1, afresh=afresh, **sizes
+    )
+    case = f"LinUCB, a grid of {cells} cells"
+    yield Row(case, "programs", (float(engine.traces - before),), "lower", {"cells": cells})
+    yield Row(case, "s to compile", (sum(program.seconds.values()),), "lower", {"cells": cells})
+    yield Row(case, "lines of StableHLO", (float(program.lowered.as_text().count("\n")),), "lower", {"cells": cells})
