@@ -208,7 +208,7 @@ def judge_lower_bound(results: Results) -> Row:
         "on the hard instance no algorithm's regret is below the lower bound",
         decide_all([decide(low, high, 1) for _, low, high in found.values()]),
         found[least],
-        told,
+        ", ".join(told),
     )
 
 
