@@ -43,8 +43,8 @@ def kernels_of(program: Prepared) -> Found:
     """Kernels of a turn of the busiest loop here, and what they may be on a GPU; see README.md for what this counts."""
     case, unit = program.algorithm.title, program.unit
     kernels = program.busiest(program.kernels(), "kernel")
-    lowered = program.busiest(program.on_paper("cuda"), "products")
-    costs = program.busiest(program.costs(), "dot_general")
+    lowered = program.busiest(program.on_paper("cuda"), "reductions")
+    costs = program.busiest(program.costs("cuda"), "gather")
     least, most = counts.launches(lowered)
     about: dict[str, Any] = {
         "lowered": {kind: lowered.ops[kind] for kind in (*counts.KINDS, "elementwise")},

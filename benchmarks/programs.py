@@ -68,6 +68,10 @@ class Prepared:
         return done + [program.to_host(*entry) for entry in waiting]
 
     @property
+    def dim(self) -> int:
+        return self.program.shared[0].arms.shape[1]
+
+    @property
     def all_lanes(self) -> int:
         return len(self.program.batch.user)
 
@@ -107,9 +111,10 @@ class Prepared:
         heaviest = lambda loop: sum(inner.ops.total() for _, inner in loop.walk())  # noqa: E731
         return max(program.loops, key=heaviest) if self.unit == "phase" else program
 
-    def costs(self) -> counts.Loop:
-        platform = jax.default_backend()
-        return counts.of_jaxpr(self.traced.jaxpr, "cuda" if platform == "gpu" else platform)
+    def costs(self, platform: str | None = None) -> counts.Loop:
+        """Counts of the program as traced, with the branches for this device or a named one."""
+        here = "cuda" if jax.default_backend() == "gpu" else jax.default_backend()
+        return counts.of_jaxpr(self.traced.jaxpr, platform or here)
 
     def kernels(self) -> counts.Loop:
         return counts.of_compiled(self.compiled.as_text())

@@ -4,6 +4,7 @@ All rates are those of one device while all are at work.
 """
 
 import math
+import statistics
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
@@ -20,7 +21,7 @@ from . import counts
 from .design import random_arms, solver
 from .judge import binding_limit
 from .linalg import positive_definite
-from .measure import Effort, Found, Row, time_in_turn
+from .measure import Effort, Found, Row, each, time_in_turn
 from .programs import Prepared
 
 LOOPS = {"bytes": 2**29, "flops": 2**31, "kernels": 2**15}  # what one sample moves, computes or launches
@@ -147,7 +148,7 @@ def limits(
     program: Prepared, machine: Machine, seconds: Callable[[counts.Routine, int], float], iterations: float
 ) -> dict[str, float]:
     """The least seconds that each limit allows a turn of the busiest loop, with `iterations` of the loops inside."""
-    loop = program.busiest(program.traced_loops, "dot_general")
+    loop = program.busiest(program.traced_loops, "gather")
     kernels = program.busiest(program.kernels(), "kernel")
     inside = [x for x in loop.loops if x.ops["dot_general"]]
     parts = [(1.0, loop), *((iterations, x) for x in inside)]
@@ -170,9 +171,10 @@ def _in_routines(loop: counts.Loop) -> float:
 
 
 def turns_of(program: Prepared, trace: Any) -> float:
-    """Turns of the busiest loop in one chunk: rounds, or phases of the slowest run."""
+    """Turns of the busiest loop in one chunk: rounds, or phases of the slowest run (expected, if not told)."""
     if program.unit == "phase":
-        return float(max(part.phases["phase"].max() for part in trace))
+        expected = program.program.lanes.cells[0].steps(program.dim)
+        return float(max(part.phases["phase"].max() if part.phases else expected for part in trace))
     return float(program.horizon) if program.unit == "round" else 1.0
 
 
@@ -187,21 +189,21 @@ def roofline(programs: Sequence[Prepared], effort: Effort) -> Found:
             known[routine, batch] = routine_seconds(routine, batch, effort)
         return known[routine, batch]
 
-    for program in programs:
+    def one(program: Prepared) -> Found:
         trace = program.play()
         timing = program.timing or _time(program.play, effort)
         chunks = math.ceil(program.all_lanes / program.program.chunk)
-        measured = sorted(timing.wall)[len(timing.wall) // 2] / chunks / turns_of(program, trace)
-        iterations = float(design_iterations(program)) if program.unit == "phase" else 0.0
-        least = limits(program, found, seconds, iterations)
-        yield from verdict(program, least, measured)
+        measured = statistics.median(timing.wall) / chunks / turns_of(program, trace)
+        iterations = design_iterations(program) if program.unit == "phase" else 0.0
+        yield from verdict(program, limits(program, found, seconds, iterations), measured)
+
+    yield from each(programs, lambda program: program.algorithm.title, one)
 
 
 def design_iterations(program: Prepared) -> float:
     """Turns of the design's loop in the first phase: the most among as many problems as are side by side."""
-    dim = program.program.shared[0].arms.shape[1]
     settings = program.algorithm.hyperparameters()
-    arms = random_arms(program.arms, dim, program.lanes * program.clients)
+    arms = random_arms(program.arms, program.dim, program.lanes * program.clients)
     solve = solver(program.arms, settings["design_method"], 1)  # all at once, as in the program
     return float(solve(arms, jnp.float32(settings["design_tol"])).iterations.max())
 
@@ -209,10 +211,11 @@ def design_iterations(program: Prepared) -> float:
 def verdict(program: Prepared, least: dict[str, float], measured: float) -> Found:
     title, lanes = program.algorithm.title, program.lanes * program.clients
     limit = binding_limit(least, measured)
-    loop = program.busiest(program.traced_loops, "dot_general")
+    loop = program.busiest(program.traced_loops, "gather")
     about = {"algorithm": title, "unit": program.unit, "flops": loop.flops, "bytes": loop.bytes, "lanes": lanes}
     yield Row(title, f"us a {program.unit} of {lanes} clients", (1e6 * measured,), "", about)
     for name, seconds in least.items():
         yield Row(title, f"share of time, {name}", (seconds / measured,), "", about)
-    told = f"{limit.name} binds" if limit.binds else f"no limit binds; {limit.name} accounts for most"
+    told = f"{limit.name} binds" if limit.binds else f"no limit binds, {limit.name} comes closest"
+    told += f"; all of them together account for {sum(least.values()) / measured:.0%}"
     yield Row(title, "limit", (limit.share,), "", {**about, "limit": limit.name, "binds": limit.binds, "note": told})

@@ -58,6 +58,18 @@ def start(arms: Float[Array, "K d"], prior: Real) -> Ridge:
     )
 
 
+def matvec(A: Float[Array, "n m"], x: Float[Array, " m"]) -> Float[Array, " n"]:
+    """A x: a product on CPU; on accelerators a sum, which fuses with its neighbours into one kernel and keeps float32.
+
+    (A product there is a kernel of its own, and by default rounds to TF32 or bfloat16.)
+    """
+    return lax.platform_dependent(A, x, cpu=jnp.matmul, default=_matvec_by_sums)
+
+
+def _matvec_by_sums(A: Float[Array, "n m"], x: Float[Array, " m"]) -> Float[Array, " n"]:
+    return (A * x[None, :]).sum(axis=1)
+
+
 class Step(NamedTuple):
     """A rank-one update V + weight x x': V^-1 - gain u u' with u = V^-1 x."""
 
@@ -70,8 +82,8 @@ def pull(
     ridge: Ridge, arms: Float[Array, "K d"], arm: Int[Array, ""], reward: Float[Array, ""], weight: Real = 1.0
 ) -> Ridge:
     """Add the reward of a pull."""
-    u = ridge.inverse @ arms[arm]
-    return learn_pull(ridge, Step(u, pull_gain(ridge, arm, weight), arms @ u), arm, reward)
+    u = matvec(ridge.inverse, arms[arm])
+    return learn_pull(ridge, Step(u, pull_gain(ridge, arm, weight), matvec(arms, u)), arm, reward)
 
 
 def pull_gain(ridge: Ridge, arm: Int[Array, ""], weight: Real) -> Float[Array, ""]:

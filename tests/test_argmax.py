@@ -1,6 +1,7 @@
-"""The row-wise argmax against NumPy's."""
+"""The argmax of vectors and rows, in the forms of all devices, against NumPy's."""
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -49,3 +50,9 @@ def test_vmap_and_float64():
         scores = 1 + 1e-12 * np.random.default_rng(0).permuted(np.tile(np.arange(130.0), (4, 5, 1)), axis=2)
         found = jax.vmap(argmax_rows)(scores)
         np.testing.assert_array_equal(found, scores.argmax(axis=2))
+
+
+def test_ties_of_a_vector_go_to_the_first_on_every_device():
+    scores = jnp.asarray(np.random.default_rng(0).integers(0, 9, size=(50, 40)), jnp.float32)
+    for form in (_argmax.argmax, _argmax._argmax_by_reductions, _argmax._argmax_at_once):
+        np.testing.assert_array_equal(jax.vmap(form)(scores), np.asarray(scores).argmax(axis=1))

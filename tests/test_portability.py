@@ -82,7 +82,10 @@ def test_programs_lower_for_accelerators(catalog, name, words, dtype):
     targets = set(CALLS.findall(text))
     assert targets <= ALLOWED["cuda"] | ALLOWED["tpu"]
     assert bool(FLOAT64.search(text)) == (dtype == "float64")
+    products = [line for line in text.splitlines() if "stablehlo.dot_general" in line]
+    assert all("precision = [HIGHEST, HIGHEST]" in line for line in products), "rounded to a few digits there"
     if name == "FedConPE":
+        assert products
         # Were the expressions above to find nothing, they would prove nothing.
         assert "xf32>" in text
         assert targets & ALLOWED["cuda"]
@@ -101,3 +104,26 @@ def test_the_checks_would_find_what_they_look_for(catalog):
         text = jax.jit(with_callback).lower(np.ones(3)).as_text()
     assert not set(CALLS.findall(text)) <= ALLOWED["cuda"] | ALLOWED["tpu"]
     assert FLOAT64.search(text)
+
+
+@pytest.mark.parametrize("algorithm", [fb.ArmCon(alpha="theory"), fb.FedConPE()], ids=lambda algorithm: algorithm.name)
+def test_the_forms_for_gpus_play_the_same_runs(catalog, algorithm, monkeypatch):
+    """Where the code has another form for GPUs than for CPUs, take it here: the same runs, to rounding."""
+
+    def play():
+        program, arguments = make_program(algorithm.prepare(500), catalog, np.float64)
+        return jax.tree.map(np.asarray, program(*arguments))
+
+    taken = []
+
+    def as_on_a_gpu(*operands, default=None, **forms):
+        taken.append(forms.get("cuda", default))
+        return taken[-1](*operands)
+
+    with jax.enable_x64(True):
+        expected = play()
+        monkeypatch.setattr(jax.lax, "platform_dependent", as_on_a_gpu)
+        found = play()
+    assert taken, "no form for GPUs was met"
+    assert expected.regret[0, -1] > 0
+    jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-7, atol=1e-9), found, expected)

@@ -12,7 +12,7 @@ from fedbandit_jax._argmax import argmax
 from fedbandit_jax.algorithms.base import Hyperparameter
 from fedbandit_jax.algorithms.linucb import check_ucb
 from fedbandit_jax.algorithms.rounds import Client, RoundAlgorithm, question_noise
-from fedbandit_jax.regression import Ridge, Step, learn_pull, pull_gain
+from fedbandit_jax.regression import Ridge, Step, learn_pull, matvec, pull_gain
 
 
 class State(NamedTuple):
@@ -72,9 +72,9 @@ class ConUCB(RoundAlgorithm):
 
         The factor u' Mt^-1 u is the spread of the arm pulled.
         """
-        u = state.ridge.inverse @ client.arms[arm]
-        v = state.ridge.inverse @ (state.inverse @ u)
-        along, across = client.arms @ u, client.arms @ v
+        u = matvec(state.ridge.inverse, client.arms[arm])
+        v = matvec(state.ridge.inverse, matvec(state.inverse, u))
+        along, across = matvec(client.arms, u), matvec(client.arms, v)
         step = Step(u, pull_gain(state.ridge, arm, self.lam), along)
         change = step.gain * along * (step.gain * state.spread[arm] * along - 2 * across)
         return state._replace(ridge=learn_pull(state.ridge, step, arm, reward), spread=state.spread + change)

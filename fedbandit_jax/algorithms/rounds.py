@@ -6,7 +6,9 @@ Nothing of size T is kept.
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
 import jax
@@ -21,6 +23,8 @@ from fedbandit_jax.problem import Problem
 
 BLOCK = 64
 REFRESH = 32  # blocks between exact recomputations, 2048 rounds: float32 widths stay within 1e-3 (benchmarks/drift.py)
+
+STRIDE = 8  # rounds that a GPU plays before it asks whether to go on; stretches are about 27 long at the defaults
 
 
 class Client(NamedTuple):
@@ -200,6 +204,24 @@ def question_noise(key: Key[Array, ""], question: Int[Array, ""] | int, dtype: A
     return jax.random.normal(jax.random.fold_in(key, question), (), jnp.float32).astype(dtype)
 
 
+def strided_loop(
+    step: Callable[[Int[Array, ""], Any], Any], first: Int[Array, ""], end: Int[Array, ""], carry: Any
+) -> Any:
+    """As lax.fori_loop, in strides of a fixed number of steps, of which those beyond the end leave no trace.
+
+    A GPU returns to the host before every pass of a loop whose end the host does not know: here, once a stride.
+    """
+
+    def one(i: Int[Array, ""], carry: Any) -> Any:
+        return jax.tree.map(lambda new, old: jnp.where(i < end, new, old), step(i, carry), carry)
+
+    def stride(moving: tuple) -> tuple:
+        i, carry = moving
+        return i + STRIDE, lax.fori_loop(0, STRIDE, lambda j, carry: one(i + j, carry), carry)
+
+    return lax.while_loop(lambda moving: moving[0] < end, stride, (first, carry))[1]
+
+
 class Game(NamedTuple):
     """Where a client's run stands; the clock (t, row, asked) is the same in all runs of a batch."""
 
@@ -241,7 +263,12 @@ def play_rounds(
             state = learner.learn(state, client, arm, means[arm] + noise[t % BLOCK])
             return state, regret + gaps[arm].sum()
 
-        state, lost = lax.fori_loop(game.t, end, one_round, (game.state, jnp.zeros((), dtype)))
+        def plain_loop(first: Int[Array, ""], end: Int[Array, ""], carry: tuple) -> tuple:
+            return lax.fori_loop(first, end, one_round, carry)
+
+        strided = partial(strided_loop, one_round)
+        start = game.state, jnp.zeros((), dtype)
+        state, lost = lax.platform_dependent(game.t, end, start, cuda=strided, rocm=strided, default=plain_loop)
         lost = lost + game.rounded_off
         regret = game.regret + lost
         rounded_off = lost - (regret - game.regret)
