@@ -2,7 +2,7 @@
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 import typer
@@ -12,6 +12,7 @@ from rich.table import Table
 
 import fedbandit_jax as fb
 from fedbandit_jax import _runtime, cli_bench, cli_data, cli_report, cli_reproduce, cli_sweep
+from fedbandit_jax.plan import make_plan
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -61,24 +62,25 @@ def run(
 
     Prints a table and writes curves.parquet, phases.parquet, settings.json, final.csv, summary.csv and regret.png.
     """
-    out.mkdir(parents=True, exist_ok=True)  # what cannot be written to should be known now
     catalog = fb.datasets.load(data, seed=seed)
+    algorithms = [fb.FedConPE(N=n, C=c, delta=delta), fb.Uniform()]
+    setting: dict[str, Any] = {
+        "clients": clients,
+        "arms": arms,
+        "horizon": horizon,
+        "noise": noise,
+        "users": users,
+        "seeds": seeds,
+        "seed": seed,
+    }
+    make_plan(catalog, algorithms, **setting)  # checks it
+    out.mkdir(parents=True, exist_ok=True)  # what cannot be written to should be known now
     console.print(
         f"{catalog.name}: d={catalog.dim}, {len(catalog.arms)} arms, {len(catalog.key_terms)} key terms. "
         f"M={clients}, K={arms}, T={horizon}, noise {noise:g}, {users} users x {seeds} seeds.",
         highlight=False,
     )
-    results = fb.simulate(
-        catalog,
-        [fb.FedConPE(N=n, C=c, delta=delta), fb.Uniform()],
-        clients=clients,
-        arms=arms,
-        horizon=horizon,
-        noise=noise,
-        users=users,
-        seeds=seeds,
-        seed=seed,
-    )
+    results = fb.simulate(catalog, algorithms, **setting)
     bound = fb.theory.regret_upper_bound(
         results.to_pandas()["round"].unique(),
         dim=catalog.dim,
