@@ -48,6 +48,10 @@ def reproduce(
         int | None, typer.Option(help="Seeds of each user, in place of as many as a precision of 3 % takes.")
     ] = None,
     trials: Annotated[int | None, typer.Option(help="Tuning trials of each algorithm; 32 by default.")] = None,
+    budget: Annotated[
+        float | None,
+        typer.Option(help="Millions of rounds of clients that an algorithm may take to be precise; 60 by default."),
+    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be run.")] = False,
 ) -> None:
     """Rerun the paper's experiments and say, claim by claim, what holds.
@@ -64,6 +68,8 @@ def reproduce(
         size = replace(size, seeds=_checks.whole("seeds", seeds))
     if trials is not None:
         size = replace(size, trials=_checks.whole("trials", trials))
+    if budget is not None:
+        size = replace(size, most_rounds=1e6 * _checks.real("budget", budget, 0, float("inf"), "()"))
     folder = out or Path("results/quick" if quick else "results/reproduce")
     arguments: dict[str, Any] = {
         "experiments": list(dict.fromkeys(experiments or module.ALL)),
@@ -78,7 +84,9 @@ def reproduce(
     try:
         rows = module.reproduce(**arguments, out=folder, size=size, command=command, say=say)
     except KeyboardInterrupt:
-        Console(stderr=True).print(f"stopped; the same command goes on: {command}", highlight=False, markup=False)
+        Console(stderr=True).print(
+            f"stopped; the same command goes on: {command}", highlight=False, markup=False, soft_wrap=True
+        )
         raise typer.Exit(130) from None
     show(rows)
     say(f"The verdict is in {folder / 'verdict.json'}, the runs are in {folder}")

@@ -272,4 +272,5 @@ def run_one(
         max_arms=max_arms,
         first_client=run.first_client,
     )
-    return algorithm.run(play_key, problem, rounds)
+    with jax.default_matmul_precision("highest"):  # GPUs and TPUs would round the factors of products to a few digits
+        return algorithm.run(play_key, problem, rounds)

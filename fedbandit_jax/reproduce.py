@@ -36,7 +36,7 @@ PRECISION = 0.03  # wanted half width of the 95 % interval of a mean final regre
 
 @dataclass(frozen=True)
 class Size:
-    """How much to run; results of different sizes do not mix in one folder."""
+    """How much to run."""
 
     users: int = USERS
     seeds: int | None = None  # None: as many as the precision takes
@@ -50,6 +50,7 @@ class Size:
     seed: int = 0
 
 
+MUST_AGREE = ("users", "trials", "tuning_users", "seed", "quick", "noise")  # in a folder; seeds may grow
 QUICK = Size(users=4, seeds=2, trials=4, tuning_users=2, theory_seeds=25, quick=True)
 
 
@@ -253,8 +254,8 @@ def affordable_seeds(experiment: Experiment, size: Size) -> int:
 
 
 def rounds_of_a_seed(experiment: Experiment, size: Size) -> float:
-    """Rounds of all clients of an algorithm, in rounds with 100 arms."""
-    return size.users * experiment.horizon * sum(experiment.clients) * sum(experiment.arms) / 100
+    """Rounds of all clients of a baseline, in rounds with 100 arms; federations of different M share their clients."""
+    return size.users * experiment.horizon * max(experiment.clients) * sum(experiment.arms) / 100
 
 
 def precision(results: Results) -> pd.DataFrame:
@@ -271,14 +272,13 @@ class Record:
 
     def __init__(self, folder: Path, size: Size, catalogs: Mapping[str, Catalog], command: str) -> None:
         self.folder, self.size = folder, size
-        settings = {name: value for name, value in asdict(size).items() if name not in ("seeds", "quick")}
-        settings |= {"noise": NOISE, "precision": PRECISION}
+        settings = {**asdict(size), "noise": NOISE, "precision": PRECISION}
         self.content = read_json(folder / "reproduction.json", {})
         self.rows: list[dict[str, Any]] = read_json(folder / "verdict.json", [])
         there = self.content.get("settings", {})
-        for name, value in settings.items():
-            if name in there and there[name] != value:
-                _checks.fail("out", str(folder), f"it was made with {name}={there[name]!r}, not {value!r}")
+        for name in MUST_AGREE:
+            if there.get(name, settings[name]) != settings[name]:
+                _checks.fail("out", str(folder), f"it was made with {name}={there[name]!r}, not {settings[name]!r}")
         data = dict(there.get("data", {}))
         for name, catalog in catalogs.items():
             if data.setdefault(name, catalog.fingerprint) != catalog.fingerprint:

@@ -201,14 +201,14 @@ def judge_lower_bound(results: Results) -> Row:
         half = float(statistics.half_width(worst))
         found[label] = (float(worst.mean()), float(worst.mean()) - half, float(worst.mean()) + half)
     least = min(found, key=lambda label: found[label][0])
-    told = ", ".join(
+    told = [
         f"{label} {value:.0f} times the bound [{low:.0f}, {high:.0f}]" for label, (value, low, high) in found.items()
-    )
+    ]
     return row(
         "on the hard instance no algorithm's regret is below the lower bound",
         decide_all([decide(low, high, 1) for _, low, high in found.values()]),
         found[least],
-        told,
+        ", ".join(told),
     )
 
 
@@ -298,10 +298,10 @@ def judge_growth(runs: Runs) -> list[Row]:
         "which change with d and K: no contradiction to the bound"
     )
     return [
-        at_most("regret in T", interval(by_horizon), 0.5, why),
-        at_most("regret in M", exponent_in_clients(runs, "regret"), 0.5, why),
-        at_most("regret in d", exponent_in_dim(runs, "regret"), 0.5, why),
-        at_most("regret in K", interval(by_arms), 0, why),
+        at_most("the random instances' regret in T", interval(by_horizon), 0.5, why),
+        at_most("the random instances' regret in M", exponent_in_clients(runs, "regret"), 0.5, why),
+        at_most("the random instances' regret in d", exponent_in_dim(runs, "regret"), 0.5, why),
+        at_most("the random instances' regret in K", interval(by_arms), 0, why),
     ]
 
 
@@ -325,7 +325,7 @@ def always(claim: str, seen: pd.Series, of: str, why: str = "", more: str = "") 
 def at_most(what: str, values: Interval, power: float, why: str = "") -> Row:
     """A fitted exponent is at most `power`, within the tolerance that logarithms need."""
     value, low, high = values
-    claim = f"growth of {what}: an exponent of at most {power:g} (+ {TOLERANCE:g} for logarithms)"
+    claim = f"{what} grows no faster than its bound: an exponent of at most {power:g} (+ {TOLERANCE:g} for logarithms)"
     word = decide(low, high, most=power + TOLERANCE)
     return row(claim, word, values, f"exponent {value:.2f} [{low:.2f}, {high:.2f}]", why)
 

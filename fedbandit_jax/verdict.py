@@ -52,8 +52,10 @@ def judge(experiment: Experiment, results: Results) -> list[Row]:
         rows = [judge_accuracy(experiment, results)]
     else:
         rows = [judge_below(results.compare(US), experiment.claim, experiment.least_percent, "regret")]
+    tell = explain_questions if experiment.metric == "conversations" else explain
     for row in rows:
-        row["why"] = "" if row["verdict"] == HOLDS or row.pop("about_baselines", False) else explain(results)
+        about_baselines = row.pop("about_baselines", False)  # of which FedConPE's phases tell nothing
+        row["why"] = "" if row["verdict"] == HOLDS or about_baselines else tell(results)
     return [{"experiment": experiment.id, **row} for row in rows]
 
 
@@ -72,15 +74,17 @@ def judge_below(comparisons: pd.DataFrame, claim: str, percent: float, what: str
         "value": value,
         "low": low,
         "high": high,
-        "figure": f"{what} {percent_below(value, low, high)} {worst['other']}'s",
+        "figure": f"{what} {apart(value, low, high, worst['other'])}",
     }
 
 
-def percent_below(value: float, low: float, high: float) -> str:
-    """ "12.3 % below [10.1, 14.5]", or above, where it is."""
+def apart(value: float, low: float, high: float, other: str) -> str:
+    """How far below another's, in percent, or above; many times as much where it is."""
+    if value <= -100:
+        return f"{1 - value / 100:,.1f} times {other}'s [{1 - high / 100:,.1f}, {1 - low / 100:,.1f}]"
     if value < 0:
-        return f"{-value:,.1f} % above [{-high:,.1f}, {-low:,.1f}]"
-    return f"{value:,.1f} % below [{low:,.1f}, {high:,.1f}]"
+        return f"{-value:,.1f} % above {other}'s [{-high:,.1f}, {-low:,.1f}]"
+    return f"{value:,.1f} % below {other}'s [{low:,.1f}, {high:,.1f}]"
 
 
 def judge_accuracy(experiment: Experiment, results: Results) -> Row:
@@ -118,11 +122,13 @@ def judge_linear(results: Results) -> Row:
     table = results.exponent("clients")
     table = table[table["label"].isin(BASELINES)]
     words = [decide(low, high, 1 - TOLERANCE, 1 + TOLERANCE) for low, high in table[["low", "high"]].to_numpy()]
-    worst = table.loc[(table["exponent"] - 1).abs().idxmax()]
+    verdict = decide_all(words)
+    decisive = table[[word == verdict for word in words]]
+    worst = decisive.loc[(decisive["exponent"] - 1).abs().idxmax()]
     return {
         "claim": f"the baselines' regret grows linearly in M: exponents 1 ± {TOLERANCE:g}",
-        "verdict": decide_all(words),
-        **exponent_figure(worst, f"; of {worst['label']}, the furthest from 1"),
+        "verdict": verdict,
+        **exponent_figure(worst, f" of {worst['label']}"),
         "about_baselines": True,
     }
 
@@ -181,3 +187,16 @@ def explain(results: Results, runs: int = 100) -> str:
     )
     asked = phases.groupby(by)["questions"].sum().mean()
     return f"{told}; {shares.groupby(by)['phase'].max().mean():.1f} phases fit, with {asked:,.0f} questions a client"
+
+
+def explain_questions(results: Results) -> str:
+    """A sentence on what FedConPE asks for."""
+    phases = results.phases()
+    phases = phases[phases["label"] == US]
+    asked = phases.groupby("phase")["questions"].sum()
+    most = phases[phases["phase"] == asked.idxmax()]
+    return (
+        f"phase {asked.idxmax()} asks {asked.max() / asked.sum():.0%} of the questions: its designs, on "
+        f"{most['active_mean'].mean():.0f} active arms, leave {most['uploaded'].mean():.0f} directions without enough "
+        f"information, and each is asked about, in {most['questions'].sum() / most['length'].sum():.0%} of the rounds"
+    )

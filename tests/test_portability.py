@@ -82,7 +82,10 @@ def test_programs_lower_for_accelerators(catalog, name, words, dtype):
     targets = set(CALLS.findall(text))
     assert targets <= ALLOWED["cuda"] | ALLOWED["tpu"]
     assert bool(FLOAT64.search(text)) == (dtype == "float64")
+    products = [line for line in text.splitlines() if "stablehlo.dot_general" in line]
+    assert all("precision = [HIGHEST, HIGHEST]" in line for line in products), "rounded to a few digits there"
     if name == "FedConPE":
+        assert products
         # Were the expressions above to find nothing, they would prove nothing.
         assert "xf32>" in text
         assert targets & ALLOWED["cuda"]

@@ -89,6 +89,7 @@ def test_the_interval_given_the_users_covers():
 def test_seeds_are_bounded_by_the_work():
     assert affordable_seeds(EXPERIMENTS["single"], Size(most_rounds=60e6, most_seeds=4000)) == 1000
     assert affordable_seeds(EXPERIMENTS["multi"], Size(most_rounds=60e6)) == 100
+    assert affordable_seeds(EXPERIMENTS["clients"], Size(most_rounds=60e6)) == 66
     assert affordable_seeds(EXPERIMENTS["arms"], Size(most_rounds=1)) == 4
 
 
@@ -156,7 +157,8 @@ def test_reproduce(tiny, catalog, tmp_path):
     assert [row for row in stored if row["experiment"] == "multi"] == rows
     assert [row["preset"] for row in stored if row["experiment"] == "clients"] == ["released", "released"]
 
-    # Not everything mixes.
+    # More work may go into a folder, but not everything mixes.
+    reproduce(["multi"], ["released"], **made | {"size": dataclasses.replace(TINY, most_rounds=1e9)})
     with pytest.raises(ValueError, match="it was made with trials=2, not 3"):
         reproduce(["multi"], ["released"], **made | {"size": dataclasses.replace(TINY, trials=3)})
     other = fb.datasets.synthetic(seed=1, dim=6, num_arms=60, num_key_terms=30, num_users=6)
@@ -232,5 +234,5 @@ def test_a_mistake_is_one_sentence(arguments, sentence, tmp_path):
 
 def test_help():
     text = re.sub(r"\s+", " ", invoke("--help").output)
-    for word in ("--preset", "--data", "--quick", "--seeds", "--trials", "--dry-run", "questions, theory"):
+    for word in ("--preset", "--data", "--quick", "--seeds", "--trials", "--budget", "--dry-run", "questions, theory"):
         assert word in text

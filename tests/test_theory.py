@@ -1,5 +1,7 @@
 """The paper's bounds, and the checks of them on made-up and on real runs."""
 
+import re
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -120,6 +122,8 @@ def test_the_checks_run(tmp_path, monkeypatch):
             assert verdict == HOLDS, claim
         else:
             assert verdict in (HOLDS, UNDECIDED) or "hard" not in claim  # two seeds do not decide it
+    figures = [row["figure"] for row in rows if "hard" in row["claim"]]
+    assert re.fullmatch(r"FedConPE \d+ times the bound \[.*\], SharedLinUCB \d+ times the bound \[.*\]", *figures)
     assert [part["folder"] for part in parts] == ["theory/growth", "theory/dim-4", "theory/clients", "theory/hard"]
     hard = fb.Results.load(tmp_path / "theory/hard").final()
     assert sorted(hard["label"].unique()) == ["FedConPE", "SharedLinUCB"]

@@ -16,8 +16,8 @@ SPREAD = np.random.default_rng(0).normal(size=(10, 2))  # user, seed
 def phases(clients=(3,), arms=(5,)):
     """Two phases of FedConPE for every run: 20 of 100 rounds with 5 of 5 arms, the rest with 2."""
     two = [
-        {"phase": 1, "start": 0, "length": 20, "active_mean": 5.0, "questions": 3.0},
-        {"phase": 2, "start": 20, "length": 80, "active_mean": 2.0, "questions": 4.0},
+        {"phase": 1, "start": 0, "length": 20, "active_mean": 5.0, "questions": 3.0, "uploaded": 1.0},
+        {"phase": 2, "start": 20, "length": 80, "active_mean": 2.0, "questions": 9.0, "uploaded": 4.0},
     ]
     return [
         {"label": "FedConPE", "clients": M, "arms": K, "user": user, "seed": seed} | phase
@@ -90,8 +90,20 @@ def test_percent_below_every_baseline(name, ours, noise, word):
     assert row["verdict"] == word
     assert row["value"] == pytest.approx(100 - ours, abs=3 * noise)
     assert row["low"] <= row["value"] <= row["high"]
-    assert ("above" if ours > 100 else "below") in row["figure"]
+    assert ("times" if ours > 200 else "below") in row["figure"]
     assert bool(row["why"]) == (word != HOLDS)
+
+
+@pytest.mark.parametrize(
+    ("values", "text"),
+    [
+        ((12.34, 10, 14), "12.3 % below X's [10.0, 14.0]"),
+        ((-12.34, -14, -10), "12.3 % above X's [10.0, 14.0]"),
+        ((-5000, -6000, -4000), "51.0 times X's [41.0, 61.0]"),
+    ],
+)
+def test_how_far_apart(values, text):
+    assert verdict.apart(*values, "X") == text
 
 
 def test_one_baseline_refutes_and_is_named():
@@ -104,7 +116,7 @@ def test_one_baseline_refutes_and_is_named():
 def test_of_baselines_that_hold_the_closest_is_named():
     (row,) = judge("single", line_up(50.0, {"ArmCon": 70.0}, noise=0.1))
     assert (row["verdict"], row["value"]) == (HOLDS, pytest.approx(100 * 2 / 7, abs=0.5))
-    assert row["figure"].endswith("ArmCon's")
+    assert "below ArmCon's [" in row["figure"]
 
 
 def test_relatives_are_no_part_of_the_claim():
@@ -191,6 +203,11 @@ def test_questions_are_counted_against_both_schedules(asked, words):
     assert tuple(row["verdict"] for row in found) == words
     assert "against 40" in found[0]["figure"]
     assert "against 120" in found[1]["figure"]
+    told = (
+        "phase 2 asks 75% of the questions: its designs, on 2 active arms, leave 4 directions without enough "
+        "information, and each is asked about, in 11% of the rounds"
+    )
+    assert [row["why"] for row in found] == [told if word == FAILS else "" for word in words]
 
 
 # -------------------------------------------------------------------------------------------------------------- why
@@ -201,5 +218,5 @@ def test_why_tells_where_the_regret_is_made():
     told = judge("multi", line_up(500.0))[0]["why"]
     assert told == (
         "phase 2 makes 80% of FedConPE's regret: it takes 80% of the rounds, spread over a design on 40% of the arms; "
-        "2.0 phases fit, with 7 questions a client"
+        "2.0 phases fit, with 12 questions a client"
     )

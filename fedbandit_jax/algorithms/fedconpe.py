@@ -16,7 +16,6 @@ from typing import Any, ClassVar, NamedTuple
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jax.scipy.linalg import eigh_tridiagonal
 from jaxtyping import Array, Bool, Float, Int, Key
 
 from fedbandit_jax import _checks
@@ -37,6 +36,7 @@ from fedbandit_jax.algorithms.phases import (
     run_phases,
 )
 from fedbandit_jax.design import g_optimal_design, random_rotation
+from fedbandit_jax.eigenvalue import least_eigenvalue
 from fedbandit_jax.problem import Problem
 
 LEAST_ALIGNMENT = 1e-6  # with C="realised", a key term further off than this is no help at any price
@@ -320,16 +320,6 @@ def eigenpairs(V: Float[Array, "d d"]) -> tuple[Float[Array, " d"], Float[Array,
     span = jnp.where(null[None, :], vectors, 0)
     basis, _ = jnp.linalg.qr(span @ (span.T @ jnp.asarray(random_rotation(d), V.dtype)))
     return jnp.where(null, 0, eigenvalues), jnp.where(null[None, :], basis, vectors)
-
-
-def least_eigenvalue(A: Float[Array, "d d"]) -> Float[Array, ""]:
-    """On CPU by bisection on a tridiagonal form: `eigvalsh` works out the eigenvectors too, at three times the cost."""
-
-    def bisection(A: Float[Array, "d d"]) -> Float[Array, ""]:
-        _, diagonal, beside, _ = lax.linalg.tridiagonal(A, lower=True)
-        return eigh_tridiagonal(diagonal, beside, eigvals_only=True, select="i", select_range=(0, 0))[0]
-
-    return lax.platform_dependent(A, cpu=bisection, default=lambda A: jnp.linalg.eigvalsh(A, symmetrize_input=False)[0])
 
 
 def nearest_key_terms(
