@@ -4,6 +4,7 @@ On a GPU, 33 beside 32 shows whether eigh falls off the batched routine, which t
 """
 
 from collections.abc import Callable
+from functools import partial
 from itertools import product
 from typing import Any
 
@@ -11,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .measure import Effort, Found, Row, each, time_in_turn
+from .measure import Effort, Found, Skipped, time_in_turn, why
 
 ROUTINES: dict[str, Callable[[Any], Any]] = {
     "eigh": jnp.linalg.eigh,
@@ -27,18 +28,22 @@ def linalg(effort: Effort) -> Found:
     routines = effort.pick({"cholesky": jnp.linalg.cholesky}, ROUTINES, ROUTINES)
     cases = [(d, batch) for d, batch in product(sizes, batches) if d * d * batch <= 2**22]
 
-    def measure(case: tuple[int, int]) -> list[Row]:
-        d, batch = case
+    calls: dict[str, Callable[[], Any]] = {}
+    abouts: dict[str, dict[str, Any]] = {}
+    for d, batch in cases:
         matrices = positive_definite(d, batch)
-        # Inputs are arguments, or XLA would compute everything while it compiles.
-        compiled = {name: jax.jit(routine) for name, routine in routines.items()}
-        calls = {name: lambda f=f: f(matrices) for name, f in compiled.items()}
-        return [
-            timing.row(f"{name} d={d} batch={batch}", "us a matrix", 1e6 / batch, routine=name, d=d, batch=batch)
-            for name, timing in time_in_turn(calls, effort.repeats).items()
-        ]
-
-    yield from each(cases, lambda case: f"d={case[0]} batch={case[1]}", measure)
+        for name, routine in routines.items():
+            case = f"{name} d={d} batch={batch}"
+            # Inputs are arguments, or XLA would compute everything while it compiles.
+            call = partial(jax.jit(routine), matrices)
+            try:
+                jax.block_until_ready(call())
+            except Exception as error:
+                yield Skipped(case, why(error))
+                continue
+            calls[case], abouts[case] = call, {"routine": name, "d": d, "batch": batch}
+    for case, timing in time_in_turn(calls, effort.repeats).items():
+        yield timing.row(case, "us a matrix", 1e6 / abouts[case]["batch"], **abouts[case])
 
 
 def positive_definite(d: int, batch: int) -> jax.Array:

@@ -54,7 +54,7 @@ def everywhere(call: Callable[..., Any]) -> Callable[..., Any]:
 def machine(effort: Effort) -> tuple[Machine, list[Row]]:
     """Measure this device, and the rows that tell."""
     sizes = effort.pick(
-        (2**14,), (2**16, 2**19, 2**22, 2**27), (2**14, 2**16, 2**18, 2**19, 2**20, 2**22, 2**24, 2**28)
+        (2**14,), (2**16, 2**19, 2**22, 2**24, 2**27), (2**14, 2**16, 2**18, 2**19, 2**20, 2**22, 2**24, 2**28)
     )
     rows, bandwidth = [], {}
     for size in sizes:

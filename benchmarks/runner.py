@@ -108,6 +108,10 @@ def say_changes(old: dict[str, Any], new: dict[str, Any], say: Say) -> None:
     for name in versions[1]:
         if versions[0].get(name) != versions[1][name]:
             say(f"  {name} was {versions[0].get(name)}, is {versions[1][name]}")
+    for when, found in (("old", old), ("new", new)):
+        load, cores = (found["environment"].get(name) for name in ("load_before", "cores"))
+        if load and cores and load > cores / 2:
+            say(f"  Beware: the machine was busy before the {when} results: a load of {load:.1f} on {cores} cores")
     for change in judged:
         if change.suite == "yardstick" and change.verdict != "same":
             say(f"  Beware: the machine itself is {change.verdict} now, by {max(change.factor, 1 / change.factor):.2f}")
@@ -119,5 +123,5 @@ def say_changes(old: dict[str, Any], new: dict[str, Any], say: Say) -> None:
     by_chance = judge.chance_of_false_alarm(len(rows[change[:3]].samples) for change in judged)
     say(
         f"  {len(judged) - len(told)} others are the same: ranges of samples that overlap, or medians within a factor "
-        f"of {judge.LEAST_RATIO:g}. At most {by_chance:.1f} of those told may be chance."
+        f"of {judge.LEAST_RATIO:g}. On an idle machine {by_chance:.1f} may be told by chance."
     )

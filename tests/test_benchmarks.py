@@ -92,6 +92,9 @@ def test_compare_says_what_changed():
     assert "gone" not in text
     assert "new" not in text
     assert "Beware" not in text
+    new["environment"] |= {"load_before": 12.34, "cores": 2}
+    runner.say_changes(old, new, said.append)
+    assert any("busy before the new results: a load of 12.3 on 2 cores" in line for line in said)
 
 
 @pytest.mark.parametrize("other", [{"device": "gpu: Y"}, {"count": 4}])
