@@ -17,6 +17,8 @@ import jax  # noqa: E402
 import matplotlib  # noqa: E402
 
 matplotlib.use("Agg")
+import matplotlib.pyplot as plt  # noqa: E402
+
 jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_disable_most_optimizations", True)  # most of the time goes into compiling small programs
 hypothesis.settings.register_profile("fedbandit", deadline=None, derandomize=True, max_examples=30)
@@ -27,6 +29,13 @@ hypothesis.settings.load_profile("fedbandit")
 def catalog() -> fb.Catalog:
     """Small enough to compile and run in no time, with more of everything than a run needs."""
     return fb.datasets.synthetic(seed=0, dim=6, num_arms=60, num_key_terms=30, num_users=6)
+
+
+@pytest.fixture(autouse=True)
+def close_figures():
+    """No test sees the figures of another."""
+    yield
+    plt.close("all")
 
 
 @pytest.fixture

@@ -243,7 +243,7 @@ def test_every_suite_measures_something_and_the_file_tells_it(tmp_path):
     found = runner.run(list(SUITES), Effort(0), said.append)
     assert set(found["suites"]) == {*SUITES, "yardstick"}
     for name, suite in found["suites"].items():
-        assert suite["skipped"] == [], name
+        assert {entry["case"] for entry in suite["skipped"]} <= {"cvxpy"}, name  # which need not be installed
         assert suite["rows"], name
         for entry in suite["rows"]:
             assert np.isfinite(entry["samples"]).all(), (name, entry)

@@ -212,7 +212,7 @@ def test_shell_writes_nothing_when_the_input_is_bad(tmp_path):
 
 def test_warns_once_when_key_terms_do_not_span(tmp_path, monkeypatch, recwarn):
     catalog = load(worlds.pack(worlds.movielens(), tmp_path), dim=10)
-    monkeypatch.setattr(sys.modules["fedbandit_jax.sweep"], "warned_of", set())
+    monkeypatch.setattr(sys.modules["fedbandit_jax.plan"], "warned_of", set())
     run = {"clients": 2, "arms": 5, "horizon": 20, "users": 1}
     recwarn.clear()
     results = fb.simulate(catalog, fb.Uniform(), **run)

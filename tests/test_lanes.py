@@ -142,7 +142,7 @@ def test_by_default_half_of_the_machine():
 
 
 def test_fewer_lanes_fit_into_less_memory(catalog):
-    algorithms = [fb.FedLinPE(), fb.LinUCB()]
+    algorithms = [fb.SharedLinUCB(), fb.Uniform()]
     reference = fb.sweep(catalog, algorithms, clients=[2, 3], **SMALL)
     budget = reference.settings["memory"] / 3
     small = fb.sweep(catalog, algorithms, clients=[2, 3], **SMALL, memory=budget)
