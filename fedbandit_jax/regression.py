@@ -59,10 +59,7 @@ def start(arms: Float[Array, "K d"], prior: Real) -> Ridge:
 
 
 def matvec(A: Float[Array, "n m"], x: Float[Array, " m"]) -> Float[Array, " n"]:
-    """A x: a product on CPU; on accelerators a sum, which fuses with its neighbours into one kernel and keeps float32.
-
-    (A product there is a kernel of its own, and by default rounds to TF32 or bfloat16.)
-    """
+    """A x: a product on CPU; on accelerators, where that is a kernel of its own, a sum, which fuses with others."""
     return lax.platform_dependent(A, x, cpu=jnp.matmul, default=_matvec_by_sums)
 
 
