@@ -1,6 +1,8 @@
 """The same sweep on one device, on two, and in two processes that talk over loopback."""
 
+import contextlib
 import os
+import random
 import socket
 import subprocess
 import sys
@@ -40,20 +42,36 @@ CODE = (
 )
 
 
-def start(file, out, devices, *more):
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "JAX_PLATFORMS": "cpu"}
+def start(file, out, devices, *more, **variables):
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "JAX_PLATFORMS": "cpu"} | variables
     environment.pop("XLA_FLAGS", None)
     command = [sys.executable, "-c", CODE.format(devices=devices), "sweep", str(file), "--out", str(out), *more]
     return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
+def free_port(first, last):
+    for port in random.SystemRandom().sample(range(first, last), 50):
+        with socket.socket() as trial, contextlib.suppress(OSError):
+            trial.bind(("127.0.0.1", port))
+            return port
+    raise OSError("no port is free")
+
+
+def ended(processes):
+    return [(*process.communicate(timeout=300), process.returncode) for process in processes]
+
+
 def two_processes(file, out):
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        place = f"127.0.0.1:{free.getsockname()[1]}"
-    options = ["--coordinator", place, "--processes", "2", "--process"]
-    both = [start(file, out, 1, *options, str(i)) for i in (0, 1)]
-    return [(*process.communicate(timeout=300), process.returncode) for process in both]
+    options = ["--coordinator", f"127.0.0.1:{free_port(20_000, 30_000)}", "--processes", "2", "--process"]
+    return ended([start(file, out, 1, *options, str(i)) for i in (0, 1)])
+
+
+def two_tasks_of_slurm(file, out):
+    """With the variables that srun sets; JAX takes a port from the number of the job."""
+    job = free_port(65_536 - 2**12, 65_536) - (65_536 - 2**12)
+    step = {"SLURM_JOB_ID": str(job), "SLURM_STEP_NODELIST": "localhost", "SLURM_NTASKS": "2"}
+    tasks = ({"SLURM_PROCID": str(i), "SLURM_LOCALID": str(i)} for i in (0, 1))
+    return ended([start(file, out, 1, "--distributed", **step, **task) for task in tasks])
 
 
 def table(folder):
@@ -84,7 +102,7 @@ def test_one_device_two_devices_and_two_processes_agree(tmp_path):
 def test_a_run_that_fails_in_one_process_is_missed_by_all(tmp_path):
     file = tmp_path / "sweep.toml"
     file.write_text(SWEEP.format(noise="[0.1, 3e38]").split("[[algorithms]]")[0] + '[[algorithms]]\nname = "LinUCB"\n')
-    for _, error, code in two_processes(file, tmp_path / "out"):
+    for _, error, code in two_tasks_of_slurm(file, tmp_path / "out"):
         assert code == 2, error
         assert "runs are not finite" in error
     kept = fb.Results.load(tmp_path / "out").final()
