@@ -13,6 +13,12 @@ from fedbandit_jax.grid import Cell
 CHUNKS_TO_COMPILE = 32  # a program takes about as long to compile as a device needs for so many of its chunks
 
 
+def world(cells: Sequence[Cell], i: int) -> object:
+    """What cells must have in common to share lanes: of clients that play alone, all but their number."""
+    cell = cells[i]
+    return (cell.label, cell.arms, cell.noise) if cell.algorithm.independent_clients else i
+
+
 def shapes(cells: Sequence[Cell], runs_per_cell: int, clients_per_device: int) -> list[np.ndarray]:
     """Which cells are padded to one shape, and so share a program: all, unless that costs more than it saves.
 
@@ -23,12 +29,11 @@ def shapes(cells: Sequence[Cell], runs_per_cell: int, clients_per_device: int) -
     places = np.array([(1 if alone else cell.clients, cell.arms) for cell in cells])
     sizes, shape = np.unique(places, axis=0, return_inverse=True)
     shape = shape.reshape(-1)
-    # Cells that differ in clients alone share lanes.
     lanes: dict[tuple, int] = {}
-    for i, (cell, number) in enumerate(zip(cells, shape, strict=True)):
-        world = (number, cell.label, cell.noise) if alone else (number, i)
-        lanes[world] = max(lanes.get(world, 0), runs_per_cell * (cell.clients if alone else 1))
-    count = np.bincount([world[0] for world in lanes], weights=list(lanes.values()), minlength=len(sizes))
+    for i, cell in enumerate(cells):
+        place = (shape[i], world(cells, i))
+        lanes[place] = max(lanes.get(place, 0), runs_per_cell * (cell.clients if alone else 1))
+    count = np.bincount([place[0] for place in lanes], weights=list(lanes.values()), minlength=len(sizes))
 
     compiling = CHUNKS_TO_COMPILE * clients_per_device * sizes[:, 1].max()
     joined = np.arange(len(sizes))  # the program of each shape
@@ -60,20 +65,18 @@ class Lanes:
         pairs = len(users) * len(seeds)  # of a user and a seed
         worlds: dict[object, list[int]] = {}  # cells that share their lanes
         for i in sorted(range(len(cells)), key=lambda i: cells[i].steps(dim)):
-            cell = cells[i]
-            worlds.setdefault((cell.label, cell.arms, cell.noise) if alone else i, []).append(i)
+            worlds.setdefault(world(cells, i), []).append(i)
         sizes = np.array([max(cells[i].clients for i in members) if alone else 1 for members in worlds.values()])
         starts = np.cumsum(sizes * pairs) - sizes * pairs
-        world = np.empty(len(cells), int)
+        of_cell = np.empty(len(cells), int)  # the number of its world
         for number, members in enumerate(worlds.values()):
-            world[members] = number
+            of_cell[members] = number
 
         clients = np.array([cell.clients for cell in cells])
         pair = np.arange(pairs)
-        of_run = np.repeat(world, pairs)
-        self.first = (starts[world][:, None] + sizes[world][:, None] * pair[None, :]).ravel()  # lane of each run
+        self.first = (starts[of_cell][:, None] + sizes[of_cell][:, None] * pair[None, :]).ravel()  # lane of each run
         self.count = np.repeat(clients if alone else np.ones_like(clients), pairs)  # lanes of each run
-        self.share = of_run + np.tile(pair, len(cells))  # runs of equal numbers belong on one host
+        self.share = (of_cell[:, None] + pair[None, :]).ravel()  # runs of equal numbers belong on one host
 
         largest = np.array([max(members, key=lambda i: cells[i].clients) for members in worlds.values()])
         self.cell = np.repeat(largest, sizes * pairs)  # of each lane

@@ -131,8 +131,9 @@ class Store:
             if self.hosts.first:
                 self.open()
             self.hosts.wait("open")
-            self.check()  # of the other processes, now that there is a manifest
-            self.runs = stored_runs(self.folder)
+            if not self.hosts.first:
+                self.check()  # now that there is a manifest
+                self.runs = stored_runs(self.folder)
             self.hosts.wait("read")  # before anybody writes
         except BaseException:
             self.unlock()
@@ -147,7 +148,7 @@ class Store:
             self.lock.unlink(missing_ok=True)
 
     def open(self) -> None:
-        """Write the manifest, and remove what a killed sweep left unfinished."""
+        """Write the manifest, see which runs are there, and remove what a killed sweep left unfinished."""
         self.check()  # again: another sweep may have begun meanwhile
         for path in self.folder.glob(".*.unfinished"):
             path.unlink()
@@ -158,6 +159,7 @@ class Store:
             write_whole(path, lambda file: file.write(json.dumps(merged, indent=2).encode() + b"\n"))
         self.manifest = merged
         stored = {path: ids_in(path, merged) for path in parts(self.folder)}
+        self.runs = {run for ids in stored.values() for run in ids}
         for path in self.folder.glob("phases-*.parquet"):
             if curves_of(path) not in stored:
                 read_part(path, merged, RUN)  # a foreign file is an error, and stays

@@ -37,7 +37,8 @@ N = [1, 2]
 name = "LinUCB"
 """
 CODE = (
-    "import jax; from fedbandit_jax import cli; jax.config.update('jax_disable_most_optimizations', True); "
+    "import jax; from fedbandit_jax import cli, keeper; jax.config.update('jax_disable_most_optimizations', True); "
+    "keeper.PART_SECONDS = 1e9; "  # one part of each program, however slow the machine
     "jax.config.update('jax_num_cpu_devices', {devices}); cli.entry_point()"
 )
 
