@@ -169,7 +169,7 @@ def prepare(
         seconds[name] = time.perf_counter() - began
         return result
 
-    traced = timed("trace", lambda: engine.run_batch.trace(*arguments, **program.static))
+    traced = timed("trace", lambda: program.play.trace(*arguments, **program.static))
     lowered = timed("lower", traced.lower)
     compiled = timed("compile", lowered.compile)
     return Prepared(algorithm, program, traced, lowered, compiled, seconds, clients, arms, horizon, len(devices))

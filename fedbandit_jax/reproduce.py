@@ -51,7 +51,7 @@ class Size:
 
 
 MUST_AGREE = ("users", "trials", "tuning_users", "seed", "quick", "noise")  # in a folder; seeds may grow
-QUICK = Size(users=4, seeds=2, trials=4, tuning_users=2, theory_seeds=25, quick=True)
+QUICK = Size(users=6, seeds=1, trials=3, tuning_users=2, theory_seeds=25, quick=True)
 
 
 def reproduce(

@@ -155,8 +155,8 @@ def test_fewer_lanes_fit_into_less_memory(catalog):
 
 def test_out_of_memory_halves_the_chunk_and_goes_on(catalog, monkeypatch):
     reference = fb.sweep(catalog, fb.Uniform(), clients=[2, 3], **SMALL, dtype="float64")
-    play, tried = engine.run_batch, []
     devices = len(jax.local_devices())
+    play, tried = engine.compiled("cpu"), []
     monkeypatch.setattr(fb.Uniform, "lanes", lambda *_: 8)
 
     class Limited:
@@ -168,7 +168,7 @@ def test_out_of_memory_halves_the_chunk_and_goes_on(catalog, monkeypatch):
                 raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 1 bytes.")
             return play(algorithm, batch, *rest, **static)
 
-    monkeypatch.setattr(engine, "run_batch", Limited())
+    monkeypatch.setattr(engine, "compiled", lambda platform: Limited())
     limit = 2
     with (
         pytest.warns(UserWarning, match=rf"^out of memory with {8 * devices} lanes at a time: going on with"),
