@@ -13,7 +13,8 @@ from matplotlib.ticker import LogFormatter, NullFormatter
 from fedbandit_jax import _checks, statistics
 from fedbandit_jax.statistics import half_width, show
 
-COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#999999")  # Okabe-Ito
+# Okabe and Ito's, without yellow, which white swallows; grey, and two of Tol's.
+COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#999999", "#882255", "#999933")
 STYLES = ("-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)), (0, (1, 1)), (0, (8, 2)))
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<")
 BANDS = ("interval", "quantiles")
@@ -67,7 +68,7 @@ class Look:
             i = j
         if len(self.places) == 1:
             j = i
-        shift = i // len(COLORS)  # the ninth has the first colour, but a pair of marker and style of its own
+        shift = i // len(MARKERS)  # the ninth has the second marker, but a pair of marker and style of its own
         return {
             "color": COLORS[i % len(COLORS)],
             "marker": MARKERS[(i + shift) % len(MARKERS)],

@@ -4,6 +4,7 @@ Lanes (see lanes.py) whose algorithms differ only in numbers share one program; 
 than the largest are padded and masked.
 """
 
+import threading
 import time
 import warnings
 from collections.abc import Iterator, Sequence
@@ -15,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
-from jaxtyping import Array, Float, Int, Key
+from jaxtyping import Array, Float, Int, Key, UInt32
 
 from fedbandit_jax import _checks
 from fedbandit_jax.algorithms.base import Algorithm, Trace
@@ -28,7 +29,10 @@ ACCELERATOR_LANES = 4096  # clients side by side on one GPU or TPU
 # XLA's default, 3, compiles a quarter longer on CPU, for rounds that are a twelfth slower and phases that are the same.
 COMPILER_OPTIONS = {"cpu": {"xla_backend_optimization_level": 1}}
 
+BLOCK = 1024  # keys worked out at a time
+
 traces = 0  # programs traced by this process so far
+counting = threading.Lock()
 
 
 class Pool(NamedTuple):
@@ -46,8 +50,30 @@ class Run(NamedTuple):
     arms: Int[Array, "*R"]
     noise: Float[Array, "*R"]
     user: Int[Array, "*R"]
-    seed: Int[Array, "*R"]
     first_client: Int[Array, "*R"]
+    keys: UInt32[Array, "*R 2 2"]  # of arm sets and of play
+
+
+def keys_of_runs(seed: int, user: np.ndarray, index: np.ndarray) -> np.ndarray:
+    """Keys of the arm sets and the play of runs, which depend on the seed, the user and the index of the seed alone.
+
+    Worked out apart from the programs, as every use of a key takes each of them a quarter of a second to compile.
+    """
+    pairs, place = np.unique(user.astype(np.uint64) << 32 | index.astype(np.uint64), return_inverse=True)
+    filled = np.resize(pairs, -(-len(pairs) // BLOCK) * BLOCK).reshape(-1, BLOCK)
+    key = jax.random.key(seed)
+    blocks = [_keys_of_block(key, (pair >> 32).astype(np.uint32), pair.astype(np.uint32)) for pair in filled]
+    return np.concatenate(blocks)[place]
+
+
+@jax.jit
+def _keys_of_block(
+    key: Key[Array, ""], user: UInt32[Array, " n"], index: UInt32[Array, " n"]
+) -> UInt32[Array, "n 2 2"]:
+    def keys(user: UInt32[Array, ""], index: UInt32[Array, ""]) -> Key[Array, " 2"]:
+        return jax.random.split(jax.random.fold_in(jax.random.fold_in(key, user), index))
+
+    return jax.random.key_data(jax.vmap(keys)(user, index))
 
 
 def table_of_runs(cells: Sequence[Cell], users: Sequence[int], seeds: Sequence[int]) -> pd.DataFrame:
@@ -97,10 +123,11 @@ class Program:
         columns: Any = {
             **{name: np.asarray(values)[lanes.cell] for name, values in settings.items()},
             "user": lanes.user,
-            "seed": lanes.seed,
             "first_client": lanes.client,
         }
-        self.batch = Run(**{k: v.astype(real if k == "noise" else np.int32) for k, v in columns.items()})
+        columns = {k: v.astype(real if k == "noise" else np.int32) for k, v in columns.items()}
+        columns["keys"] = keys_of_runs(seed, lanes.user, lanes.seed)
+        self.batch = Run(**columns)
         self.algorithm = jax.tree.map(
             lambda *values: np.asarray(values, real)[lanes.cell], *(cell.algorithm for cell in cells)
         )
@@ -116,7 +143,7 @@ class Program:
 
         mesh = jax.make_mesh((len(devices),), ("lanes",), axis_types=(AxisType.Auto,), devices=list(devices))
         features: Any = (np.asarray(x, real) for x in (catalog.arms, catalog.key_terms, catalog.users))
-        shared = (Pool(*features), np.asarray(rounds, real), jax.random.key(seed))
+        shared = (Pool(*features), np.asarray(rounds, real))
         self.shared = jax.device_put(shared, NamedSharding(mesh, PartitionSpec()))
         self.play = compiled(devices[0].platform)
         self.static = {"mesh": mesh, "max_clients": self.max_clients, "max_arms": self.max_arms}
@@ -125,6 +152,13 @@ class Program:
         """Of `run_batch`, for a chunk; a short one is filled up with copies of its last lane, as shapes are fixed."""
         index = lanes[np.minimum(np.arange(self.chunk), len(lanes) - 1)]
         return (*jax.tree.map(lambda x: x[index], (self.algorithm, self.batch)), *self.shared)
+
+    @property
+    def signature(self) -> tuple:
+        """Programs of equal signatures are compiled once."""
+        arguments = self.arguments(np.zeros(1, int))
+        shapes = tuple((x.shape, x.dtype) for x in jax.tree.leaves(arguments))
+        return jax.tree.structure(arguments), shapes, *self.static.values()
 
     def compile(self, budget: float) -> None:
         """Compile, for as many lanes at a time as fit into a budget of bytes."""
@@ -225,9 +259,9 @@ def concatenate(parts: Sequence[Trace]) -> Trace:
 
 @cache
 def compiled(platform: str) -> Any:
-    """`run_batch` as JAX compiles it for a kind of device."""
-    static = ("mesh", "max_clients", "max_arms")
-    return jax.jit(run_batch, static_argnames=static, compiler_options=COMPILER_OPTIONS.get(platform))
+    """`run_batch` as JAX compiles it for a kind of device, unless it has been told to compile quickly."""
+    options = None if jax.config.values["jax_disable_most_optimizations"] else COMPILER_OPTIONS.get(platform)
+    return jax.jit(run_batch, static_argnames=("mesh", "max_clients", "max_arms"), compiler_options=options)
 
 
 def run_batch(
@@ -235,7 +269,6 @@ def run_batch(
     batch: Run,
     pool: Pool,
     rounds: Float[Array, " P"],
-    key: Key[Array, ""],
     *,
     mesh: jax.sharding.Mesh,
     max_clients: int,
@@ -243,17 +276,18 @@ def run_batch(
 ) -> Trace:
     """Play a batch of lanes, spread over the devices of a mesh."""
     global traces
-    traces += 1
+    with counting:
+        traces += 1
     one = partial(run_one, max_clients=max_clients, max_arms=max_arms)
-    per_device = jax.vmap(one, in_axes=(0, 0, None, None, None))
+    per_device = jax.vmap(one, in_axes=(0, 0, None, None))
     spread, everywhere = PartitionSpec("lanes"), PartitionSpec()
     return jax.shard_map(
         per_device,
         mesh=mesh,
-        in_specs=(spread, spread, everywhere, everywhere, everywhere),
+        in_specs=(spread, spread, everywhere, everywhere),
         out_specs=spread,
         check_vma=False,
-    )(algorithm, batch, pool, rounds, key)
+    )(algorithm, batch, pool, rounds)
 
 
 def run_one(
@@ -261,13 +295,12 @@ def run_one(
     run: Run,
     pool: Pool,
     rounds: Float[Array, " P"],
-    key: Key[Array, ""],
     *,
     max_clients: int,
     max_arms: int,
 ) -> Trace:
     """Draw a federation, or one client of it, and play it; pure in its arguments."""
-    arms_key, play_key = jax.random.split(jax.random.fold_in(jax.random.fold_in(key, run.user), run.seed))
+    arms_key, play_key = jax.random.wrap_key_data(run.keys)
     problem = sample_problem(
         arms_key,
         pool.arms,

@@ -11,6 +11,7 @@ import pandas as pd
 from fedbandit_jax import _checks
 
 CONFIDENCE = 0.95
+LEAST_SHARE = 1e-3  # of a mean that a resampled mean may have where it divides
 RESAMPLES = 4000
 INTERVALS = ("t", "bootstrap")
 PLACES = ("dataset", "clients", "arms", "horizon", "noise")  # where algorithms meet
@@ -141,7 +142,9 @@ def paired(pairs: pd.DataFrame) -> dict[str, float]:
         found |= dict.fromkeys(("percent_below", "low", "high"), float("nan"))
     else:
         means, units = bootstrap_means(values, users, np.array([1, -ours / theirs]))
-        low, high = percentile_interval(100 * (1 - means[:, 0] / means[:, 1]), units)
+        # No metric is negative, but a resampled mean of few, very different runs can be.
+        ratios = np.maximum(means[:, 0], 0) / np.maximum(means[:, 1], LEAST_SHARE * theirs)
+        low, high = percentile_interval(100 * (1 - ratios), units)
         found |= {"percent_below": 100 * (1 - ours / theirs), "low": low, "high": high}
     means, units = bootstrap_means(values, users, np.array([1.0, -1.0]))
     low, high = percentile_interval(means[:, 0] - means[:, 1], units)

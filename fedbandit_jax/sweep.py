@@ -2,9 +2,11 @@
 
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import AbstractContextManager
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -104,7 +106,7 @@ def play(
     """Play what is not in the store yet, all without one, and put all curves together."""
     traces_before, began = engine.traces, time.perf_counter()
     keepers: list[Keeper] = []
-    programs: list[Program] = []
+    tasks: list[Task] = []
     found, pairs = 0, plan.runs_per_cell
     places = {id(cell): i for i, cell in enumerate(plan.cells)}
     clients_in_all = len(plan.catalogs) * sum(cell.clients for cell in plan.cells) * pairs
@@ -126,20 +128,21 @@ def play(
                     rows = (members[:, None] * pairs + np.arange(pairs)[None, :]).ravel()  # of its runs, in the group
                     mine = missing[rows] & hosts.own(lanes.share)
                     told.find(cell_of_run[rows[~mine]], int(clients[rows[~mine]].sum()))
-                    if not mine.any():
-                        continue
-                    with jax.enable_x64(plan.wide(group[0].horizon)), keeper:
-                        program = Program(catalog, lanes, seed=plan.seed, rounds=keeper.rounds, devices=devices)
-                        programs.append(program)
-                        told.begin(f"{group[0].algorithm.title}: compiling")
-                        program.compile(budget)
-                        told.begin(group[0].algorithm.title)
-                        for runs, trace in program.finished(np.flatnonzero(mine)):
-                            done = rows[runs]
-                            keeper.add(done, trace)
-                            told.count(cell_of_run[done], int(clients[done].sum()), group[0].horizon)
+                    if mine.any():
+                        tasks.append(Task(keeper, lanes, rows, np.flatnonzero(mine), cell_of_run, clients))
+
+        began_compiling = time.perf_counter()
+        programs = compile_all(tasks, plan, devices, budget, told)
+        compile_seconds = time.perf_counter() - began_compiling
+        for task, program in zip(tasks, programs, strict=True):
+            first = task.lanes.cells[0]
+            with jax.enable_x64(plan.wide(first.horizon)), task.keeper as keeper:
+                told.begin(first.algorithm.title)
+                for runs, trace in program.finished(task.runs):
+                    done = task.rows[runs]
+                    keeper.add(done, trace)
+                    told.count(task.cell_of_run[done], int(task.clients[done].sum()), first.horizon)
     hosts.wait("played")
-    compile_seconds = sum(program.compile_seconds for program in programs)
     work = sum(program.work for program in programs)
     settings = {
         **settings,
@@ -168,6 +171,51 @@ def play(
         raise FloatingPointError(f"{lost} of {plan.runs} runs are not finite: another process names them")
     settings |= {"out": str(store.folder), "runs_found": found, "runs_computed": plan.runs - found}
     return from_store(store, keepers, settings)
+
+
+class Task(NamedTuple):
+    """Runs of a group that are padded to one shape, and so share a program."""
+
+    keeper: Keeper
+    lanes: Lanes
+    rows: np.ndarray  # of all its runs, in the group
+    runs: np.ndarray  # to be played, of these
+    cell_of_run: np.ndarray  # of the group
+    clients: np.ndarray  # of the runs of the group
+
+
+def compile_all(
+    tasks: Sequence[Task], plan: Plan, devices: Sequence[jax.Device], budget: float, told: Progress
+) -> list[Program]:
+    """Their programs, compiled side by side; equal ones one after another, as JAX finds the first again."""
+
+    def precision(task: Task) -> AbstractContextManager:
+        return jax.enable_x64(plan.wide(task.lanes.cells[0].horizon))
+
+    def compile_equal(members: Sequence[int]) -> None:
+        for i in members:
+            with precision(tasks[i]):
+                programs[i].compile(budget)
+
+    if tasks:
+        told.begin("compiling")
+    programs: list[Program] = []
+    equal: dict[tuple, list[int]] = {}
+    for i, task in enumerate(tasks):
+        with precision(task):
+            keeper = task.keeper
+            program = Program(keeper.catalog, task.lanes, seed=plan.seed, rounds=keeper.rounds, devices=devices)
+        programs.append(program)
+        equal.setdefault(program.signature, []).append(i)
+    pool = ThreadPoolExecutor(_runtime.cores())
+    try:
+        waiting = [pool.submit(compile_equal, members) for members in equal.values()]
+        for done, finished in enumerate(as_completed(waiting), 1):
+            finished.result()
+            told.begin(f"compiled {done} of {len(waiting)} programs")
+    finally:
+        pool.shutdown(cancel_futures=True)
+    return programs
 
 
 def estimate(plan: Plan, memory: Any = None) -> Iterator[dict[str, Any]]:

@@ -131,7 +131,7 @@ def test_lines_of_json(tmp_path, monkeypatch):
     *records, last = [json.loads(line) for line in result.output.splitlines()]
     assert {record["event"] for record in records} == {"progress"}
     assert [record["runs_done"] for record in records] == sorted(record["runs_done"] for record in records)
-    assert {"LinUCB: compiling", "LinUCB", "Uniform"} <= {record["doing"] for record in records}
+    assert {"compiling", "LinUCB", "Uniform"} <= {record["doing"] for record in records}
     assert records[0] | {"client_rounds_per_second": 0} == records[0]
     end = records[-1]
     assert (end["cells_done"], end["cells"], end["runs_done"], end["seconds_left"]) == (6, 6, 24, 0)

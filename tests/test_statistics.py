@@ -169,6 +169,15 @@ def test_the_percentage_covers_as_often_as_it_says():
     assert covered / trials == pytest.approx(0.95, abs=3 * np.sqrt(0.95 * 0.05 / trials))
 
 
+def test_a_percentage_never_says_less_than_nothing():
+    """A few large regrets among tiny ones: resampled means fall below zero, regret does not."""
+    index = pd.MultiIndex.from_product([range(4), range(4)], names=["user", "seed"])
+    theirs = np.full((4, 4), 0.01)
+    theirs[1, 2] = 3.0
+    found = statistics.paired(pd.DataFrame({"a": np.full(16, 10.0), "b": theirs.ravel()}, index=index))
+    assert found["low"] < found["percent_below"] < found["high"] <= 100
+
+
 # ------------------------------------------------------------------------------------------------- exponents
 
 

@@ -190,7 +190,8 @@ class Curves(NamedTuple):
 def keys_of(key: Key[Array, "*n"]) -> tuple[Key[Array, "*n"], Key[Array, ""], Key[Array, ""]]:
     """Keys for the noise of rewards, one a client, for the questions and for the learner's own choices."""
     if key.ndim == 0:
-        return jax.random.fold_in(key, 0), jax.random.fold_in(key, 1), jax.random.fold_in(key, 2)
+        three = jax.vmap(jax.random.fold_in, in_axes=(None, 0))(key, np.arange(3, dtype=np.uint32))
+        return three[0], three[1], three[2]
     return jax.vmap(lambda k: jax.random.fold_in(k, 0))(key), *keys_of(key[0])[1:]
 
 
