@@ -43,7 +43,12 @@ def reproduce(
         Path | None,
         typer.Option(help="Folder for runs and verdict; results/reproduce, or results/quick with --quick."),
     ] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="A taste in a few minutes: too small to decide much.")] = False,
+    quick: Annotated[
+        bool,
+        typer.Option(
+            "--quick", help="A taste in two minutes: few users, seeds and baselines, too small to decide much."
+        ),
+    ] = False,
     seeds: Annotated[
         int | None, typer.Option(help="Seeds of each user, in place of as many as a precision of 3 % takes.")
     ] = None,

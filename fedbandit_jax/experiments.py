@@ -33,6 +33,7 @@ LINE_UP: tuple[Algorithm, ...] = (
     ConLinUCB(strategy="UCB"),
 )
 BASELINES = tuple(algorithm.title for algorithm in LINE_UP[1:])
+QUICK_BASELINES = ("LinUCB", "ArmCon", "ConUCB", "ConLinUCB-BS")  # one of the three kinds of ConLinUCB
 
 
 @dataclass(frozen=True)
@@ -61,10 +62,11 @@ class Experiment:
         return self.clients[len(self.clients) // 2], self.arms[len(self.arms) // 2], self.horizon
 
     def quick(self) -> "Experiment":
-        """A smaller one, whose programs are those of other quick experiments."""
-        few = self.baselines if self.metric != "conversations" else ("ConLinUCB-BS",)  # b(t) is the same for all
+        """A smaller one, whose programs and tuned constants are those of other quick experiments."""
+        few = QUICK_BASELINES if self.metric != "conversations" else QUICK_BASELINES[-1:]  # b(t) is the same for all
         clients, arms = self.quick_clients or self.clients, self.quick_arms or self.arms
-        return replace(self, clients=clients, arms=arms, relatives=False, baselines=few)
+        horizon = min(self.horizon, Experiment.horizon)
+        return replace(self, clients=clients, arms=arms, horizon=horizon, relatives=False, baselines=few)
 
     def algorithms(self, preset: str, constants: Mapping[str, Mapping[str, Any]] | None = None) -> list[Algorithm]:
         """FedConPE and the baselines; `constants` are the tuned ones, by title."""

@@ -86,12 +86,13 @@ def tune(
     users: Sequence[int],
     seeds: int,
     out: Path,
+    line_up: Sequence[Algorithm] = LINE_UP,
     seed: int = 0,
     words: bool = True,
 ) -> dict[str, dict[str, Any]]:
     """The best constants of every algorithm at (M, K, T), by title."""
     clients, arms, horizon = setting
-    tried = [trial for algorithm in LINE_UP for trial in draw_trials(algorithm, trials, seed, words)]
+    tried = [trial for algorithm in line_up for trial in draw_trials(algorithm, trials, seed, words)]
     results = sweep(
         catalog,
         tried,
