@@ -68,7 +68,13 @@ def bars(axes: Any, names: Sequence[str], rows: Rows, color: str = COLORS[0]) ->
     axes.set_xscale("log")
     axes.set_xlim(min(middle) / 3, max(middle) * 4)
     for place, row in zip(places, rows, strict=True):
-        axes.text(row.high * 1.1, place, f"{row.median:.3g}", va="center", fontsize=6)
+        axes.text(row.high * 1.1, place, short(row.median), va="center", fontsize=6)
+
+
+def short(value: float) -> str:
+    """Three digits: 1.89M, 68.6k, 0.45."""
+    size, letter = (1e6, "M") if value >= 1e6 else (1e3, "k") if value >= 1e4 else (1, "")
+    return f"{value / size:.3g}{letter}" if value < 1000 or letter else f"{value:,.0f}"
 
 
 def draw_throughput(axes: Any, rows: Rows) -> None:
@@ -86,7 +92,8 @@ def draw_design(axes: Any, rows: Rows) -> None:
 def draw_linalg(axes: Any, rows: Rows) -> None:
     rows = select("linear algebra", rows)
     largest = max(row.about["batch"] for row in rows)
-    lines(axes, [r for r in rows if r.about["batch"] == largest], "routine", "d")
+    rows = [row for row in rows if row.about["batch"] == largest]
+    lines(axes, rows, "routine", "d")
     axes.set(xscale="log", yscale="log")
     ticks = sorted({row.about["d"] for row in rows if row.about["d"] != 33})
     axes.set_xticks(ticks, [str(d) for d in ticks])
@@ -155,7 +162,7 @@ def draw_limits(axes: Any, rows: Rows) -> None:
     axes.invert_yaxis()
     axes.axvline(1, color="#bbbbbb", linewidth=0.8)
     axes.grid(axis="y", color="#eeeeee")
-    axes.legend(frameon=False, fontsize=7)
+    axes.legend(framealpha=1, edgecolor="none", fontsize=7)
     axes.set_xlabel("share of the measured time that a limit accounts for", fontsize=8)
 
 

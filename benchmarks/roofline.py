@@ -216,6 +216,6 @@ def verdict(program: Prepared, least: dict[str, float], measured: float) -> Foun
     yield Row(title, f"us a {program.unit} of {lanes} clients", (1e6 * measured,), "", about)
     for name, seconds in least.items():
         yield Row(title, f"share of time, {name}", (seconds / measured,), "", about)
-    told = f"{limit.name} binds" if limit.binds else f"no limit binds, {limit.name} comes closest"
-    told += f"; all of them together account for {sum(least.values()) / measured:.0%}"
+    told = f"binding: {limit.name}" if limit.binds else f"none binds; closest: {limit.name}"
+    told += f"; all together account for {sum(least.values()) / measured:.0%}"
     yield Row(title, "limit", (limit.share,), "", {**about, "limit": limit.name, "binds": limit.binds, "note": told})
