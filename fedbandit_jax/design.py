@@ -53,7 +53,8 @@ class Whitened(NamedTuple):
     def factor(self, weights: Float[Array, " K"]) -> Float[Array, "d d"]:
         """Cholesky factor of V(pi), made regular by 1 on the uncounted diagonal."""
         V = (weights[:, None] * self.rows).T @ self.rows + jnp.diag(self.uncounted)
-        return jnp.linalg.cholesky(V, symmetrize_input=False)
+        # V is symmetric: its transpose is V in the order of columns that LAPACK wants, without a copy.
+        return jnp.linalg.cholesky(V.T, symmetrize_input=False)
 
     def half_inverse(self, weights: Float[Array, " K"]) -> Float[Array, "d d"]:
         """L^-1 with V(pi) = L L'."""

@@ -315,7 +315,7 @@ def eigenpairs(V: Float[Array, "d d"]) -> tuple[Float[Array, " d"], Float[Array,
     terms, and so the run, would depend on padding and batch. Instead take a QR of fixed vectors projected onto it.
     """
     d = len(V)
-    eigenvalues, vectors = jnp.linalg.eigh(V, symmetrize_input=False)
+    eigenvalues, vectors = jnp.linalg.eigh(V.T, symmetrize_input=False)  # .T: in LAPACK's order, as in design.py
     null = eigenvalues < (1e-6 if V.dtype == jnp.float32 else 1e-12) * eigenvalues[-1]
     span = jnp.where(null[None, :], vectors, 0)
     basis, _ = jnp.linalg.qr(span @ (span.T @ jnp.asarray(random_rotation(d), V.dtype)))
@@ -358,7 +358,7 @@ def play(
 
 def least_squares(gram: Float[Array, "d d"], moment: Float[Array, " d"]) -> Float[Array, " d"]:
     """Server: theta_hat = G^-1 W, of minimum norm where G is singular."""
-    eigenvalues, Q = jnp.linalg.eigh(gram, symmetrize_input=False)
+    eigenvalues, Q = jnp.linalg.eigh(gram.T, symmetrize_input=False)
     cutoff = eigenvalues[-1] * gram.shape[0] * jnp.finfo(gram.dtype).eps
     inverse = jnp.where(eigenvalues > cutoff, 1 / eigenvalues, 0)
     return Q @ (inverse * (moment @ Q))
