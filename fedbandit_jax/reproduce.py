@@ -308,7 +308,10 @@ class Record:
         self.content["parts"] = [part for part in self.content["parts"] if part["folder"] not in folders] + list(parts)
         replaced = {identity(row) for row in rows}
         self.rows = [row for row in self.rows if identity(row) not in replaced] + list(rows)
-        self.rows.sort(key=lambda row: (row["dataset"], PRESETS.index(row["preset"]), ALL.index(row["experiment"])))
+        order = [*self.content["settings"]["data"], "synthetic"]  # which the theorems' checks are played on
+        self.rows.sort(
+            key=lambda row: (order.index(row["dataset"]), PRESETS.index(row["preset"]), ALL.index(row["experiment"]))
+        )
         self.write()
 
     def write(self) -> None:
