@@ -61,6 +61,11 @@ class Experiment:
         """(M, K, T) at which its algorithms are tuned: the middle of its lists."""
         return self.clients[len(self.clients) // 2], self.arms[len(self.arms) // 2], self.horizon
 
+    @property
+    def line_up(self) -> tuple[Algorithm, ...]:
+        """FedConPE and its baselines, with their defaults."""
+        return LINE_UP[:1] + tuple(algorithm for algorithm in LINE_UP[1:] if algorithm.title in self.baselines)
+
     def quick(self) -> "Experiment":
         """A smaller one, whose programs and tuned constants are those of other quick experiments."""
         few = QUICK_BASELINES if self.metric != "conversations" else QUICK_BASELINES[-1:]  # b(t) is the same for all
@@ -70,10 +75,11 @@ class Experiment:
 
     def algorithms(self, preset: str, constants: Mapping[str, Mapping[str, Any]] | None = None) -> list[Algorithm]:
         """FedConPE and the baselines; `constants` are the tuned ones, by title."""
-        found: list[Algorithm] = [with_constants(LINE_UP[0], preset, constants)]
-        for algorithm in LINE_UP[1:]:
+        first, *baselines = self.line_up
+        found: list[Algorithm] = [with_constants(first, preset, constants)]
+        for algorithm in baselines:
             asks = hasattr(algorithm, "schedule")
-            if algorithm.title in self.baselines and (asks or self.metric != "conversations"):
+            if asks or self.metric != "conversations":
                 chosen = with_constants(algorithm, preset, constants)
                 found += [chosen.replace(schedule=name) for name in self.schedules] if asks else [chosen]
         return found

@@ -23,7 +23,7 @@ import pandas as pd
 from fedbandit_jax import _checks, _runtime, disk, statistics, verdict
 from fedbandit_jax.algorithms.base import Algorithm
 from fedbandit_jax.catalog import Catalog
-from fedbandit_jax.experiments import CHECKPOINTS, EXPERIMENTS, LINE_UP, NOISE, PRESETS, USERS, Experiment
+from fedbandit_jax.experiments import CHECKPOINTS, EXPERIMENTS, NOISE, PRESETS, USERS, Experiment
 from fedbandit_jax.results import Results, describe_environment
 from fedbandit_jax.sweep import sweep
 from fedbandit_jax.theory_checks import check_theory
@@ -171,12 +171,12 @@ def tuned_constants(
         _checks.fail(f"users of {data}", len(catalog.users), allowed)
     constants = tune(
         catalog,
+        experiment.line_up,
         setting=(M, K, T),
         trials=size.trials,
         users=range(first, first + size.tuning_users),
         seeds=max(1, math.ceil(4 / M)),
         out=record.folder / data / "tuning" / setting,
-        line_up=[a for a in LINE_UP if a.title in ("FedConPE", *experiment.baselines)],
         seed=size.seed,
         words=not size.quick,
     )

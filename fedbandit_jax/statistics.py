@@ -142,8 +142,11 @@ def paired(pairs: pd.DataFrame) -> dict[str, float]:
         found |= dict.fromkeys(("percent_below", "low", "high"), float("nan"))
     else:
         means, units = bootstrap_means(values, users, np.array([1, -ours / theirs]))
-        # No metric is negative, but a resampled mean of few, very different runs can be.
-        ratios = np.maximum(means[:, 0], 0) / np.maximum(means[:, 1], LEAST_SHARE * theirs)
+        # No metric is negative, but a resampled mean of few, very different runs can be: then one of the two is next
+        # to nothing, and so is the ratio, or it is large.
+        largest = np.maximum(means[:, 0], 0) / (LEAST_SHARE * theirs)
+        ratios = means[:, 0] / means[:, 1]
+        ratios = np.where(ratios >= 0, ratios, np.where(means[:, 1] > 0, 0, largest))
         low, high = percentile_interval(100 * (1 - ratios), units)
         found |= {"percent_below": 100 * (1 - ours / theirs), "low": low, "high": high}
     means, units = bootstrap_means(values, users, np.array([1.0, -1.0]))

@@ -16,7 +16,7 @@ import numpy as np
 from fedbandit_jax import grid
 from fedbandit_jax.algorithms.base import Algorithm
 from fedbandit_jax.catalog import Catalog
-from fedbandit_jax.experiments import CHECKPOINTS, LINE_UP, NOISE
+from fedbandit_jax.experiments import CHECKPOINTS, NOISE
 from fedbandit_jax.sweep import sweep
 
 
@@ -80,13 +80,13 @@ def draw_trials(algorithm: Algorithm, count: int, seed: int = 0, words: bool = T
 
 def tune(
     catalog: Catalog,
+    line_up: Sequence[Algorithm],
     *,
     setting: tuple[int, int, int],
     trials: int,
     users: Sequence[int],
     seeds: int,
     out: Path,
-    line_up: Sequence[Algorithm] = LINE_UP,
     seed: int = 0,
     words: bool = True,
 ) -> dict[str, dict[str, Any]]:

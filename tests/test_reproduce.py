@@ -101,7 +101,6 @@ def tiny(monkeypatch):
     """Small experiments, of three algorithms."""
     few = tuple(a for a in experiments.LINE_UP if a.title in ("FedConPE", "LinUCB", "ConLinUCB-MCR"))
     monkeypatch.setattr(experiments, "LINE_UP", few)
-    monkeypatch.setattr(sys.modules["fedbandit_jax.tuning"], "LINE_UP", few)
     for name, experiment in list(EXPERIMENTS.items()):
         clients = (2, 3) if name == "clients" else (2,)
         small = {"clients": clients, "arms": (7,), "horizon": 300, "relatives": False}

@@ -50,11 +50,11 @@ def test_draws_are_uniform_in_the_logarithm():
     assert np.mean(drawn) == pytest.approx(0.5, abs=4 / np.sqrt(12 * 4000))
 
 
-def test_the_best_trial_is_chosen(catalog, tmp_path, monkeypatch):
+def test_the_best_trial_is_chosen(catalog, tmp_path):
     """Of the mean final regret over the training users; all trials are in one folder, and found again."""
-    monkeypatch.setattr(tuning, "LINE_UP", (fb.LinUCB(), fb.ConLinUCB(strategy="MCR")))
+    line_up = (fb.LinUCB(), fb.ConLinUCB(strategy="MCR"))
     options = {"setting": (2, 7, 200), "trials": 5, "users": [3, 5], "seeds": 2}
-    chosen = tuning.tune(catalog, **options, out=tmp_path / "a")
+    chosen = tuning.tune(catalog, line_up, **options, out=tmp_path / "a")
     results = fb.Results.load(tmp_path / "a")
     final = results.final()
     assert set(final["user"]) == {3, 5}
@@ -64,5 +64,5 @@ def test_the_best_trial_is_chosen(catalog, tmp_path, monkeypatch):
         assert len(means) == 5
         assert means.idxmin() == (values["alpha"], values["lam"])
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "a").iterdir()}
-    assert tuning.tune(catalog, **options, out=tmp_path / "a") == chosen
+    assert tuning.tune(catalog, line_up, **options, out=tmp_path / "a") == chosen
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "a").iterdir()} == before
