@@ -18,7 +18,7 @@ console = Console()
 
 def bench(
     suites: Annotated[list[str] | None, typer.Argument(metavar="[SUITE]...", help="All by default.")] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="Smaller sizes, in about three minutes.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Smaller sizes, in three to four minutes.")] = False,
     out: Annotated[Path | None, typer.Option(help="File for the results; a figure of the same name beside it.")] = None,
     compare: Annotated[Path | None, typer.Option(metavar="OLD.json", help="Say what changed beyond noise.")] = None,
 ) -> None:
