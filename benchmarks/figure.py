@@ -6,10 +6,10 @@ from typing import Any
 
 import matplotlib
 
+from fedbandit_jax.drawing import COLORS, MARKERS
+
 from .measure import Row
 
-COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#999999")  # Okabe-Ito
-MARKERS = "os^DvPX<"
 Rows = Sequence[Row]
 
 
@@ -162,7 +162,7 @@ def draw_limits(axes: Any, rows: Rows) -> None:
     axes.invert_yaxis()
     axes.axvline(1, color="#bbbbbb", linewidth=0.8)
     axes.grid(axis="y", color="#eeeeee")
-    axes.legend(framealpha=1, edgecolor="none", fontsize=7)
+    axes.legend(frameon=False, fontsize=7, ncols=3, loc="upper center", bbox_to_anchor=(0.5, -0.13))  # hides no point
     axes.set_xlabel("share of the measured time that a limit accounts for", fontsize=8)
 
 

@@ -11,7 +11,7 @@ SECTIONS = 8  # into which an interval is divided at a time
 
 
 def least_eigenvalue(A: Float[Array, "d d"]) -> Float[Array, ""]:
-    """NaN if there is a NaN in A."""
+    """Of the lower triangle; NaN if that has a NaN."""
     return lax.platform_dependent(A, cpu=by_pivots, default=by_eigh)
 
 
@@ -25,7 +25,7 @@ def by_pivots(A: Float[Array, "d d"]) -> Float[Array, ""]:
 
     With A in tridiagonal form, diagonal a and off-diagonal b, the pivots are q_i = a_i - x - b_{i-1}^2 / q_{i-1}.
     """
-    _, a, b, _ = lax.linalg.tridiagonal(A.T, lower=True)
+    _, a, b, _ = lax.linalg.tridiagonal(A.T, lower=False)  # .T: in LAPACK's order, as in design.py
     before, after = jnp.pad(jnp.abs(b), (1, 0)), jnp.pad(jnp.abs(b), (0, 1))
     parts = jnp.arange(1, SECTIONS, dtype=A.dtype) / SECTIONS
 

@@ -36,5 +36,5 @@ def test_it_equals_numpys(d, dtype):
 
 def test_nan_comes_through():
     matrix = np.eye(4, dtype=np.float32)
-    matrix[2, 1] = matrix[1, 2] = np.nan
+    matrix[2, 1] = np.nan
     assert np.isnan(jax.jit(by_pivots)(jnp.asarray(matrix)))
