@@ -3,7 +3,7 @@
 from typing import Any
 
 import fedbandit_jax as fb
-from fedbandit_jax import engine
+from fedbandit_jax.engine import program as engine
 
 from . import counts
 from .measure import Effort, Found, Row, each

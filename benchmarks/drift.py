@@ -12,8 +12,8 @@ import numpy as np
 from jax import lax
 
 import fedbandit_jax as fb  # first: it protects the backend
-from fedbandit_jax import regression
-from fedbandit_jax._argmax import argmax
+from fedbandit_jax.linalg import regression
+from fedbandit_jax.linalg.portable import argmax
 
 
 def drift(arms, theta, key, rounds, refresh, prior=1.0, alpha=0.5, noise=0.1):

@@ -6,7 +6,7 @@ from typing import Any
 
 import matplotlib
 
-from fedbandit_jax.drawing import COLORS, MARKERS
+from fedbandit_jax.results.drawing import COLORS, MARKERS
 
 from .measure import Row
 

@@ -11,9 +11,10 @@ import jax
 import numpy as np
 
 import fedbandit_jax as fb
-from fedbandit_jax import _runtime, engine
-from fedbandit_jax.lanes import Lanes
-from fedbandit_jax.plan import make_plan
+from fedbandit_jax import _runtime
+from fedbandit_jax.engine import program as engine
+from fedbandit_jax.engine.lanes import Lanes
+from fedbandit_jax.engine.plan import make_plan
 
 from . import counts
 from .measure import Effort, Timing

@@ -8,29 +8,28 @@ from fedbandit_jax import _runtime
 _runtime.protect()  # before anything below can start JAX's backend
 
 
-from fedbandit_jax import datasets, theory  # noqa: E402
+from fedbandit_jax import datasets  # noqa: E402
 from fedbandit_jax.algorithms import (  # noqa: E402
-    REGISTRY,
-    Algorithm,
     ArmCon,
-    Client,
     ConLinUCB,
     ConUCB,
     FedConPE,
     FedLinPE,
     LinPE,
     LinUCB,
-    RoundAlgorithm,
     SharedLinUCB,
-    Trace,
     Uniform,
 )
-from fedbandit_jax.catalog import Catalog  # noqa: E402
-from fedbandit_jax.design import g_optimal_design  # noqa: E402
-from fedbandit_jax.problem import Problem  # noqa: E402
-from fedbandit_jax.results import Results  # noqa: E402
-from fedbandit_jax.simulate import simulate  # noqa: E402
-from fedbandit_jax.sweep import sweep  # noqa: E402
+from fedbandit_jax.clocks.base import REGISTRY, Algorithm, Trace  # noqa: E402
+from fedbandit_jax.clocks.rounds import Client, RoundAlgorithm  # noqa: E402
+from fedbandit_jax.engine.simulate import simulate  # noqa: E402
+from fedbandit_jax.engine.sweep import sweep  # noqa: E402
+from fedbandit_jax.linalg import regression  # noqa: E402
+from fedbandit_jax.linalg.design import g_optimal_design  # noqa: E402
+from fedbandit_jax.papers import theory  # noqa: E402
+from fedbandit_jax.results.results import Results  # noqa: E402
+from fedbandit_jax.worlds.catalog import Catalog  # noqa: E402
+from fedbandit_jax.worlds.problem import Problem  # noqa: E402
 
 __all__ = [
     "REGISTRY",
@@ -53,6 +52,7 @@ __all__ = [
     "datasets",
     "g_optimal_design",
     "plots",
+    "regression",
     "simulate",
     "sweep",
     "theory",
@@ -62,5 +62,5 @@ __all__ = [
 def __getattr__(name: str) -> ModuleType:
     """`fb.plots` on first use: matplotlib is slow to import and not always wanted."""
     if name == "plots":
-        return import_module("fedbandit_jax.plots")
+        return import_module("fedbandit_jax.results.plots")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

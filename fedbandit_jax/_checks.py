@@ -23,8 +23,8 @@ def whole(name: str, value: Any, least: int = 1, most: int | None = None, why: s
     return int(value)
 
 
-def real(name: str, value: Any, low: float, high: float, ends: str = "[]") -> float:
-    """A finite number in the interval from low to high; `ends` says which of its ends belong to it."""
+def real(name: str, value: Any, low: float, high: float, ends: str = "[]", also: str = "") -> float:
+    """A finite number from low to high, with those ends that `ends` says; `also` tells what else is allowed."""
     ok = isinstance(value, numbers.Real) and not isinstance(value, bool) and math.isfinite(value)
     if ok:
         above = value >= low if ends[0] == "[" else value > low
@@ -32,7 +32,7 @@ def real(name: str, value: Any, low: float, high: float, ends: str = "[]") -> fl
         ok = above and below
     if not ok:
         upper = "infinity)" if math.isinf(high) else f"{high:g}{ends[1]}"
-        fail(name, value, f"it must be a number in {ends[0]}{low:g}, {upper}")
+        fail(name, value, f"it must be a number in {ends[0]}{low:g}, {upper}{also}")
     return float(value)
 
 

@@ -16,7 +16,8 @@ from typer.testing import CliRunner
 import fedbandit_jax as fb
 from benchmarks import SUITES, counts, figure, judge, measure, rivals, roofline, runner
 from benchmarks.measure import Effort, Row, Skipped
-from fedbandit_jax import cli, cli_bench
+from fedbandit_jax.cli import bench as cli_bench
+from fedbandit_jax.cli import main as cli
 
 ROOT = Path(__file__).parents[1]
 

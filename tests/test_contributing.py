@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 import fedbandit_jax as fb
-from fedbandit_jax import engine
+from fedbandit_jax.engine import program as engine
 
 ROOT = Path(__file__).parent.parent
 

@@ -1,20 +1,21 @@
 """ConLinUCB: LinUCB whose questions about key terms enter the same regression (Wang et al. 2023)."""
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float, Int, Key
 
-from fedbandit_jax import _checks, regression
-from fedbandit_jax._argmax import argmax
-from fedbandit_jax.algorithms.base import Algorithm, Hyperparameter
 from fedbandit_jax.algorithms.linucb import LinUCB
-from fedbandit_jax.algorithms.rounds import Client, question_noise
-from fedbandit_jax.regression import Ridge
-from fedbandit_jax.spanner import Spanner, barycentric_spanner
+from fedbandit_jax.clocks.base import Algorithm
+from fedbandit_jax.clocks.parameters import Between, Hyperparameter, param
+from fedbandit_jax.clocks.rounds import Client, Questions
+from fedbandit_jax.linalg import regression
+from fedbandit_jax.linalg.portable import argmax
+from fedbandit_jax.linalg.regression import Ridge
+from fedbandit_jax.linalg.spanner import Spanner, barycentric_spanner
 
 DEFAULT_LAM = {"BS": 0.15, "MCR": 0.15, "UCB": 0.2}  # of the public code
 
@@ -29,47 +30,39 @@ class ConLinUCB(LinUCB):
     """
 
     asks_key_terms: ClassVar[bool] = True
-    static: ClassVar[tuple[str, ...]] = ("spanner_factor",)  # so that all runs of a batch share one spanner
 
-    strategy: Hyperparameter = "BS"
-    alpha: Hyperparameter = 0.1
-    lam: Hyperparameter = None
+    strategy: Hyperparameter = param("BS", words=tuple(DEFAULT_LAM))
+    alpha: Hyperparameter = param(0.1, low=0, ends="[)", words=("theory",), search=Between(0.01, 2))
+    lam: Hyperparameter = param(None, low=0, ends="()", search=Between(0.01, 10))
     schedule: Hyperparameter = "log"
-    spanner_factor: Hyperparameter = 2.0
+    # Static, so that all runs of a batch share one spanner.
+    spanner_factor: Hyperparameter = param(2.0, low=1, ends="()", static=True)
 
     @property
     def title(self) -> str:
         return f"{self.name}-{self.strategy}"
 
-    def check(self, **setting: Any) -> None:
-        _checks.choice("strategy", self.strategy, DEFAULT_LAM)
-        _checks.real("spanner_factor", self.spanner_factor, 1, float("inf"), "()")
-        super().check(**setting)
-
     def prepare(self, horizon: int) -> Algorithm:
-        lam = DEFAULT_LAM[_checks.choice("strategy", self.strategy, DEFAULT_LAM)] if self.lam is None else self.lam
+        lam = DEFAULT_LAM.get(self.strategy) if self.lam is None else self.lam
         return super().prepare(horizon).replace(lam=lam)
 
     def context(self, key_terms: Float[Array, "J d"]) -> Spanner | None:
         return barycentric_spanner(key_terms, self.spanner_factor) if self.strategy == "BS" else None
 
-    def ask(
-        self, state: Ridge, client: Client, first: Int[Array, ""], count: Int[Array, ""], key: Key[Array, ""]
-    ) -> Ridge:
+    def ask(self, state: Ridge, client: Client, questions: Questions) -> Ridge:
         terms = client.key_terms
 
         def one(i: Int[Array, ""], carry: tuple) -> tuple:
             ridge, widths = carry
-            k = terms[self.choose_key_term(ridge, widths, client, jax.random.fold_in(key, first + i))]
-            answer = client.answer(k, question_noise(key, first + i, k.dtype))
-            ridge, step = regression.observe(ridge, client.arms, k, answer)
+            k = terms[self.choose_key_term(ridge, widths, client, questions.key(i))]
+            ridge, update = regression.observe(ridge, client.arms, k, questions.answer(i, k))
             if widths is not None:
-                widths = widths - step.gain * (terms @ step.u) ** 2
+                widths = widths - update.gain * (terms @ update.u) ** 2
             return ridge, widths
 
         # The widths of all J key terms cost O(J d^2) once, then O(J d) a question.
         widths = None if self.strategy == "BS" else ((terms @ state.inverse) * terms).sum(axis=1)
-        return lax.fori_loop(0, count, one, (state, widths))[0]
+        return lax.fori_loop(0, questions.count, one, (state, widths))[0]
 
     def choose_key_term(
         self, ridge: Ridge, widths: Float[Array, " J"] | None, client: Client, key: Key[Array, ""]

@@ -1,18 +1,17 @@
 """ConUCB (Zhang et al. 2020): one regression on key terms, one on arms that is drawn towards it."""
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float, Int, Key
 
-from fedbandit_jax import _checks, regression
-from fedbandit_jax._argmax import argmax
-from fedbandit_jax.algorithms.base import Hyperparameter
-from fedbandit_jax.algorithms.linucb import check_ucb
-from fedbandit_jax.algorithms.rounds import Client, RoundAlgorithm, question_noise
-from fedbandit_jax.regression import Ridge, Step, learn_pull, matvec, pull_gain
+from fedbandit_jax.clocks.parameters import Between, Hyperparameter, param
+from fedbandit_jax.clocks.rounds import Client, Questions, RoundAlgorithm
+from fedbandit_jax.linalg import regression
+from fedbandit_jax.linalg.portable import argmax, matvec
+from fedbandit_jax.linalg.regression import RankOneUpdate, Ridge, learn_pull, pull_gain
 
 
 class State(NamedTuple):
@@ -37,22 +36,13 @@ class ConUCB(RoundAlgorithm):
 
     asks_key_terms: ClassVar[bool] = True
 
-    lam: Hyperparameter = 0.5
-    lam_t: Hyperparameter = 1.0
-    alpha: Hyperparameter = 0.25
-    alpha_t: Hyperparameter = 0.25
-    delta: Hyperparameter = 0.1
-    sigma: Hyperparameter = None
+    lam: Hyperparameter = param(0.5, low=0, high=1, ends="()", search=Between(0.05, 0.95, log=False))
+    lam_t: Hyperparameter = param(1.0, low=0, ends="()", search=Between(0.01, 10))
+    alpha: Hyperparameter = param(0.25, low=0, ends="[)", words=("theory",), search=Between(0.01, 2))
+    alpha_t: Hyperparameter = param(0.25, low=0, ends="[)", words=("theory",), search=Between(0.01, 2))
+    delta: Hyperparameter = param(0.1, low=0, high=1, ends="()")
+    sigma: Hyperparameter = param(None, low=0, ends="[)")
     schedule: Hyperparameter = "log"
-
-    def check(self, **setting: Any) -> None:
-        check_ucb(self)
-        _checks.real("lam", self.lam, 0, 1, "()")
-        _checks.real("lam_t", self.lam_t, 0, float("inf"), "()")
-        if isinstance(self.alpha_t, str):
-            _checks.choice("alpha_t", self.alpha_t, ("theory",))
-        else:
-            _checks.real("alpha_t", self.alpha_t, 0, float("inf"), "[)")
 
     def start(self, client: Client) -> State:
         ridge = regression.start(client.arms, 1 - self.lam)
@@ -75,13 +65,11 @@ class ConUCB(RoundAlgorithm):
         u = matvec(state.ridge.inverse, client.arms[arm])
         v = matvec(state.ridge.inverse, matvec(state.inverse, u))
         along, across = matvec(client.arms, u), matvec(client.arms, v)
-        step = Step(u, pull_gain(state.ridge, arm, self.lam), along)
-        change = step.gain * along * (step.gain * state.spread[arm] * along - 2 * across)
-        return state._replace(ridge=learn_pull(state.ridge, step, arm, reward), spread=state.spread + change)
+        update = RankOneUpdate(u, pull_gain(state.ridge, arm, self.lam), along)
+        change = update.gain * along * (update.gain * state.spread[arm] * along - 2 * across)
+        return state._replace(ridge=learn_pull(state.ridge, update, arm, reward), spread=state.spread + change)
 
-    def ask(
-        self, state: State, client: Client, first: Int[Array, ""], count: Int[Array, ""], key: Key[Array, ""]
-    ) -> State:
+    def ask(self, state: State, client: Client, questions: Questions) -> State:
         terms = client.key_terms
         onto_arms = client.arms @ state.ridge.inverse  # X M^-1, fixed while questions are asked
         onto_terms = onto_arms.T @ onto_arms
@@ -89,7 +77,7 @@ class ConUCB(RoundAlgorithm):
         def one(i: Int[Array, ""], carry: tuple) -> tuple:
             gram, moment, inverse, influence, widths = carry
             k = terms[argmax(influence / (1 + widths))]
-            answer = client.answer(k, question_noise(key, first + i, k.dtype))
+            answer = questions.answer(i, k)
             # Mt^-1 - gain w w' with w = Mt^-1 k; influence_k = |X M^-1 Mt^-1 k|^2 follows in O(J d).
             w = inverse @ k
             gain = 1 / (1 + k @ w)
@@ -107,8 +95,8 @@ class ConUCB(RoundAlgorithm):
         widths = ((terms @ state.inverse) * terms).sum(axis=1)
         influence = ((terms @ (state.inverse @ onto_terms @ state.inverse)) * terms).sum(axis=1)
         init = (state.gram, state.moment, state.inverse, influence, widths)
-        gram, moment, *_ = lax.fori_loop(0, count, one, init)
-        asked = state._replace(gram=gram, moment=moment, questions=state.questions + count)
+        gram, moment, *_ = lax.fori_loop(0, questions.count, one, init)
+        asked = state._replace(gram=gram, moment=moment, questions=state.questions + questions.count)
         return self.refresh(asked, client)
 
     def refresh(self, state: State, client: Client) -> State:
@@ -117,7 +105,7 @@ class ConUCB(RoundAlgorithm):
         half = lax.linalg.triangular_solve(factor, eye, left_side=True, lower=True)
         inverse = half.T @ half
         ridge = state.ridge._replace(extra_moment=(1 - self.lam) * (inverse @ state.moment))
-        ridge = regression.exact(ridge, client.arms, 1 - self.lam, self.lam)
+        ridge = regression.recompute(ridge, client.arms, 1 - self.lam, self.lam)
         spread = ((client.arms @ ridge.inverse @ half.T) ** 2).sum(axis=1)
         return state._replace(ridge=ridge, inverse=inverse, spread=spread)
 

@@ -1,28 +1,15 @@
-"""LinUCB, and Arm-Con: LinUCB that asks about arms."""
+"""LinUCB: the optimistic linear bandit, each client alone."""
 
 from dataclasses import dataclass
-from typing import Any
 
 import jax.numpy as jnp
-from jax import lax
 from jaxtyping import Array, Float, Int, Key
 
-from fedbandit_jax import _checks, regression
-from fedbandit_jax._argmax import argmax
-from fedbandit_jax.algorithms.base import Hyperparameter
-from fedbandit_jax.algorithms.rounds import Client, RoundAlgorithm, question_noise
-from fedbandit_jax.regression import Ridge
-
-
-def check_ucb(algorithm: Any) -> None:
-    """The constants that all ridge-regression learners share."""
-    if isinstance(algorithm.alpha, str):
-        _checks.choice("alpha", algorithm.alpha, ("theory",))
-    else:
-        _checks.real("alpha", algorithm.alpha, 0, float("inf"), "[)")
-    _checks.real("delta", algorithm.delta, 0, 1, "()")
-    if algorithm.sigma is not None:
-        _checks.real("sigma", algorithm.sigma, 0, float("inf"), "[)")
+from fedbandit_jax.clocks.parameters import Between, Hyperparameter, param
+from fedbandit_jax.clocks.rounds import Client, RoundAlgorithm
+from fedbandit_jax.linalg import regression
+from fedbandit_jax.linalg.portable import argmax
+from fedbandit_jax.linalg.regression import Ridge
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,14 +20,10 @@ class LinUCB(RoundAlgorithm):
     observations. sigma=None means the noise of the problem.
     """
 
-    alpha: Hyperparameter = 0.5
-    lam: Hyperparameter = 1.0
-    delta: Hyperparameter = 0.1
-    sigma: Hyperparameter = None
-
-    def check(self, **setting: Any) -> None:
-        check_ucb(self)
-        _checks.real("lam", self.lam, 0, float("inf"), "()")
+    alpha: Hyperparameter = param(0.5, low=0, ends="[)", words=("theory",), search=Between(0.01, 2))
+    lam: Hyperparameter = param(1.0, low=0, ends="()", search=Between(0.01, 10))
+    delta: Hyperparameter = param(0.1, low=0, high=1, ends="()")
+    sigma: Hyperparameter = param(None, low=0, ends="[)")
 
     def start(self, client: Client) -> Ridge:
         return regression.start(client.arms, self.lam)
@@ -52,7 +35,7 @@ class LinUCB(RoundAlgorithm):
         return regression.pull(state, client.arms, arm, reward)
 
     def refresh(self, state: Ridge, client: Client) -> Ridge:
-        return regression.exact(state, client.arms, self.lam)
+        return regression.recompute(state, client.arms, self.lam)
 
     def theta_hat(self, state: Ridge) -> Float[Array, " d"]:
         return state.theta
@@ -67,23 +50,3 @@ class LinUCB(RoundAlgorithm):
     def ucb(self, state: Ridge, client: Client) -> Float[Array, " K"]:
         scores = state.means + self.radius(state, client) * state.lengths()
         return jnp.where(client.mask, scores, -jnp.inf)
-
-
-@dataclass(frozen=True, kw_only=True)
-class ArmCon(LinUCB):
-    """LinUCB that also asks: about the arm with the highest upper confidence bound; the answer enters V.
-
-    (Christakopoulou et al. 2016, as in the conversational bandit literature.)
-    """
-
-    schedule: Hyperparameter = "log"
-
-    def ask(
-        self, state: Ridge, client: Client, first: Int[Array, ""], count: Int[Array, ""], key: Key[Array, ""]
-    ) -> Ridge:
-        def one(i: Int[Array, ""], state: Ridge) -> Ridge:
-            x = client.arms[argmax(self.ucb(state, client))]
-            answer = client.answer(x, question_noise(key, first + i, x.dtype))
-            return regression.observe(state, client.arms, x, answer)[0]
-
-        return lax.fori_loop(0, count, one, state)

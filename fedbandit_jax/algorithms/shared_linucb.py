@@ -8,13 +8,13 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float, Int, Key
 
-from fedbandit_jax import regression
-from fedbandit_jax._argmax import argmax
-from fedbandit_jax.algorithms.base import Trace
 from fedbandit_jax.algorithms.linucb import LinUCB
-from fedbandit_jax.algorithms.rounds import Client, play_rounds
-from fedbandit_jax.problem import Problem
-from fedbandit_jax.regression import Ridge
+from fedbandit_jax.clocks.base import Trace
+from fedbandit_jax.clocks.rounds import Client, Info, play_rounds
+from fedbandit_jax.linalg import regression
+from fedbandit_jax.linalg.portable import argmax
+from fedbandit_jax.linalg.regression import Ridge
+from fedbandit_jax.worlds.problem import Problem
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,13 +32,17 @@ class SharedLinUCB(LinUCB):
         scores = self.ucb(state, client).reshape(len(first), -1)
         return first + jax.vmap(argmax)(scores)
 
-    def learn(self, state: Ridge, client: Client, arm: Int[Array, " M"], reward: Float[Array, " M"]) -> Ridge:
+    def learn(
+        self, state: Ridge, client: Client, arm: Int[Array, " M"], reward: Float[Array, " M"]
+    ) -> tuple[Ridge, Info]:
         def add(i: Int[Array, ""], state: Ridge) -> Ridge:
             return regression.pull(state, client.arms, arm[i], reward[i])
 
-        real = client.mask.reshape(len(arm), -1).any(axis=1).sum()
+        d = state.theta.size
+        real = client.mask.reshape(len(arm), -1).any(axis=1).sum()  # padded clients see and send nothing
         learned = lax.fori_loop(0, len(arm), add, state)
-        return learned._replace(observations=state.observations + real)  # padded clients saw nothing
+        sent = real * (d + 1) + d * d + d
+        return learned._replace(observations=state.observations + real), {"communication": sent}
 
     def run(self, key: Key[Array, ""], problem: Problem, checkpoints: Float[Array, " P"]) -> Trace:
         M, K, d = problem.arms.shape
@@ -46,11 +50,10 @@ class SharedLinUCB(LinUCB):
             problem.arms.reshape(M * K, d),
             problem.arm_mask.reshape(M * K),
             problem.key_terms,
-            problem.theta,
             problem.noise,
             context=K * jnp.arange(M, dtype=jnp.int32),  # the first arm of each client
         )
         keys = jax.vmap(lambda i: jax.random.fold_in(key, i))(problem.client_ids)
-        curves = play_rounds(self, keys, together, problem.gaps.reshape(M * K), checkpoints)
-        sent = problem.num_clients * (d + 1) + d * d + d
-        return Trace(curves.regret, curves.asked, sent * checkpoints, curves.theta_error, {})
+        curves = play_rounds(self, keys, together, problem.theta, problem.gaps.reshape(M * K), checkpoints)
+        counts = curves.counts
+        return Trace(counts["regret"], curves.asked, counts["communication"], curves.theta_error)

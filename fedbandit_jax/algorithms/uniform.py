@@ -7,9 +7,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
-from fedbandit_jax.algorithms.base import Algorithm, Trace
-from fedbandit_jax.algorithms.phases import pulls_after
-from fedbandit_jax.problem import Problem
+from fedbandit_jax.clocks.base import Algorithm, Trace
+from fedbandit_jax.clocks.phases import pulls_after
+from fedbandit_jax.worlds.problem import Problem
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,4 +26,4 @@ class Uniform(Algorithm):
 
         zeros = jnp.zeros_like(checkpoints)
         error = jnp.full_like(zeros, jnp.linalg.norm(problem.theta))
-        return Trace(jax.vmap(regret)(checkpoints), zeros, zeros, error, {})
+        return Trace(jax.vmap(regret)(checkpoints), zeros, zeros, error)

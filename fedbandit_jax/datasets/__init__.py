@@ -4,13 +4,13 @@ from pathlib import Path
 from typing import Any
 
 from fedbandit_jax import _checks
-from fedbandit_jax.catalog import Catalog
 from fedbandit_jax.datasets.feedback import Options
 from fedbandit_jax.datasets.files import Source, open_source
 from fedbandit_jax.datasets.lastfm import lastfm, read_lastfm
 from fedbandit_jax.datasets.movielens import movielens, read_movielens
 from fedbandit_jax.datasets.synthetic import synthetic
 from fedbandit_jax.datasets.yelp import read_yelp, yelp
+from fedbandit_jax.worlds.catalog import Catalog
 
 __all__ = ["lastfm", "load", "movielens", "synthetic", "yelp"]
 

@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key
 
 from fedbandit_jax import _checks, _runtime
-from fedbandit_jax._bar import tqdm
+from fedbandit_jax._progress import tqdm
 
 Feedback = (
     Any  # a scipy.sparse.csr_matrix, (U, A); SciPy and optax are slow to import, so that only the users of them do

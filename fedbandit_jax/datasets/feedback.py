@@ -16,8 +16,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from fedbandit_jax import _checks
-from fedbandit_jax.catalog import Catalog
 from fedbandit_jax.datasets.features import FEATURES, Feedback, key_term_means, logistic_factors, svd_factors
+from fedbandit_jax.worlds.catalog import Catalog
 
 POSITIVE_ABOVE = 3  # a rating above it is liking
 NO_DIRECTION = 1e-8  # a row shorter than this share of the longest is rounding

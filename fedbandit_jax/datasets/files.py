@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from tqdm.utils import CallbackIOWrapper
 
-from fedbandit_jax._bar import tqdm
+from fedbandit_jax._progress import tqdm
 
 BLOCK_BYTES = 32 << 20  # what is held of a file at a time
 TAR_SUFFIXES = (".tar", ".tgz", ".tar.gz")

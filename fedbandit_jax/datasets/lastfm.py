@@ -5,10 +5,10 @@ from pathlib import Path
 
 import numpy as np
 
-from fedbandit_jax.catalog import Catalog
 from fedbandit_jax.datasets.feedback import Counts, Options, Piece, make_catalog
 from fedbandit_jax.datasets.files import Source, open_source
 from fedbandit_jax.datasets.tables import read_pieces, read_rows
+from fedbandit_jax.worlds.catalog import Catalog
 
 ASSIGNMENT = {"userID": int, "artistID": int, "tagID": int}
 

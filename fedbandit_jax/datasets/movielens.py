@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from fedbandit_jax.catalog import Catalog
 from fedbandit_jax.datasets.feedback import Counts, Options, Piece, likes, make_catalog
 from fedbandit_jax.datasets.files import Member, Source, open_source
 from fedbandit_jax.datasets.tables import read_pieces, read_rows
+from fedbandit_jax.worlds.catalog import Catalog
 
 NO_GENRES = "(no genres listed)"
 RATING = {"userId": int, "movieId": int, "rating": float}

@@ -3,8 +3,8 @@
 import numpy as np
 
 from fedbandit_jax import _checks
-from fedbandit_jax.catalog import Catalog
 from fedbandit_jax.datasets.features import key_term_means
+from fedbandit_jax.worlds.catalog import Catalog
 
 
 def synthetic(

@@ -9,10 +9,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.json
 
-from fedbandit_jax.catalog import Catalog
 from fedbandit_jax.datasets.feedback import Counts, Options, Piece, likes, make_catalog
 from fedbandit_jax.datasets.files import Block, Member, Source, numbered_lines, open_source
 from fedbandit_jax.datasets.tables import all_finite
+from fedbandit_jax.worlds.catalog import Catalog
 
 PREFIX = "yelp_academic_dataset_"  # some releases have it, some not
 REVIEW = pa.schema([("user_id", pa.string()), ("business_id", pa.string()), ("stars", pa.float64())])

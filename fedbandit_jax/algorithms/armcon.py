@@ -1,0 +1,30 @@
+"""Arm-Con: LinUCB that asks about arms."""
+
+from dataclasses import dataclass
+
+from jax import lax
+from jaxtyping import Array, Int
+
+from fedbandit_jax.algorithms.linucb import LinUCB
+from fedbandit_jax.clocks.parameters import Hyperparameter
+from fedbandit_jax.clocks.rounds import Client, Questions
+from fedbandit_jax.linalg import regression
+from fedbandit_jax.linalg.portable import argmax
+from fedbandit_jax.linalg.regression import Ridge
+
+
+@dataclass(frozen=True, kw_only=True)
+class ArmCon(LinUCB):
+    """LinUCB that also asks: about the arm with the highest upper confidence bound; the answer enters V.
+
+    (Christakopoulou et al. 2016, as in the conversational bandit literature.)
+    """
+
+    schedule: Hyperparameter = "log"
+
+    def ask(self, state: Ridge, client: Client, questions: Questions) -> Ridge:
+        def one(i: Int[Array, ""], state: Ridge) -> Ridge:
+            x = client.arms[argmax(self.ucb(state, client))]
+            return regression.observe(state, client.arms, x, questions.answer(i, x))[0]
+
+        return lax.fori_loop(0, questions.count, one, state)

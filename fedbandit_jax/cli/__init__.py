@@ -1,0 +1,1 @@
+"""The shell command `fedbandit`, one file a command."""

@@ -1,0 +1,131 @@
+"""The shell command `fedbandit sweep`."""
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import jax
+import typer
+from rich.console import Console
+
+import fedbandit_jax as fb
+from fedbandit_jax import _runtime
+from fedbandit_jax.cli import sweep_file
+from fedbandit_jax.engine import storage
+from fedbandit_jax.engine.plan import Plan, make_plan
+from fedbandit_jax.engine.sweep import estimate
+
+console = Console()
+
+
+def sweep(
+    file: Annotated[Path, typer.Argument(metavar="FILE.toml", help="The sweep.", show_default=False)],
+    out: Annotated[Path | None, typer.Option(help="Folder for finished runs, in place of the file's.")] = None,
+    memory: Annotated[str | None, typer.Option(help="Limit of what compiled programs take, such as 4GB.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check the file and say what it would take.")] = False,
+    lines: Annotated[bool, typer.Option("--json", help="Report in lines of JSON, for machines.")] = False,
+    distributed: Annotated[
+        bool, typer.Option("--distributed", help="Share the work with the other processes of a SLURM or MPI job.")
+    ] = False,
+    coordinator: Annotated[
+        str | None, typer.Option(help="HOST:PORT of process 0, where no SLURM or MPI tells it.")
+    ] = None,
+    processes: Annotated[int | None, typer.Option(help="How many processes share the work.")] = None,
+    process: Annotated[int | None, typer.Option(help="Which of them this is, from 0 on.")] = None,
+) -> None:
+    """Run the grid that a TOML file describes; stopped at any time, the same command goes on.
+
+    The file has the arguments of fedbandit_jax.sweep, a table [data] and a table [[algorithms]] for each algorithm.
+    Finished runs are in OUT, as parquet files; so is summary.csv, the mean final regret of every cell.
+
+    Several processes or hosts that see the same OUT share the work: srun -n 8 fedbandit sweep FILE.toml --distributed
+    """
+    if distributed or coordinator:
+        jax.distributed.initialize(coordinator, processes, process)
+    given = sweep_file.read(file)
+    catalogs, folder = given.catalogs(), out or given.out
+    arguments = given.arguments | ({"memory": memory} if memory else {})
+    limit = arguments.pop("memory", None)
+    plan = make_plan(catalogs, given.algorithms, **arguments)
+    tell = Reporter(lines)
+    if dry_run:
+        describe(plan, folder, limit, tell)
+        return
+    progress = tell.record if lines else None
+    try:
+        results = fb.sweep(catalogs, given.algorithms, **arguments, memory=limit, progress=progress, out=folder)
+    except KeyboardInterrupt as stop:  # its text says what is kept
+        again = f"fedbandit sweep {file}" + (f" --out {out}" if out else "")
+        Console(stderr=True).print(f"{stop or 'stopped'}: {again}", highlight=False, markup=False, soft_wrap=True)
+        raise typer.Exit(130) from None
+    if jax.process_index() == 0:
+        results.summary().to_csv(folder / "summary.csv", index=False)
+        told = results.settings
+        tell.say(
+            f"{len(plan.catalogs) * len(plan.cells)} cells, {plan.runs} runs: {told['runs_computed']} computed in "
+            f"{told['run_seconds']:.1f} s after {told['compile_seconds']:.1f} s of compilation, {told['runs_found']} "
+            f"found. Padding took {told['padding_share']:.0%} of the work. They are in {folder}",
+            event="done",
+            out=str(folder),
+            **{name: told[name] for name in ("runs_computed", "runs_found", "programs", "compile_seconds")},
+            **{name: told[name] for name in ("run_seconds", "padding_share", "memory")},
+        )
+
+
+class Reporter:
+    """Sentences for people, or lines of JSON for machines."""
+
+    def __init__(self, lines: bool) -> None:
+        self.lines = lines
+
+    def record(self, facts: dict[str, Any]) -> None:
+        print(json.dumps(facts), flush=True)
+
+    def say(self, text: str, **facts: Any) -> None:
+        if self.lines:
+            self.record(facts)
+        else:
+            console.print(text, highlight=False, markup=False, soft_wrap=True)
+
+
+def describe(plan: Plan, folder: Path, memory: Any, tell: Reporter) -> None:
+    """What a sweep would take: counts at once, then memory and time, for which one chunk of each program is played."""
+    ids = {
+        run
+        for catalog in plan.catalogs
+        for group in plan.groups
+        for run in storage.run_ids(catalog, group, plan.users, plan.seeds)
+    }
+    cells, found = len(plan.catalogs) * len(plan.cells), len(ids & storage.stored_runs(folder))
+    for catalog in plan.catalogs:
+        tell.say(repr(catalog), event="catalog", dataset=catalog.name, fingerprint=catalog.fingerprint)
+    programs = plan.programs(_runtime.devices()[0])
+    pairs = f"{len(plan.users)} users x {len(plan.seeds)} seeds each"
+    tell.say(
+        f"cells     {cells}\nruns      {plan.runs} ({pairs}), {found} of them in {folder}\nprograms  {programs}",
+        event="plan",
+        cells=cells,
+        runs=plan.runs,
+        found=found,
+        programs=programs,
+    )
+    seconds = 0.0
+    for part in estimate(plan, memory):
+        took = f"compiled in {part['compile_seconds']:.1f} s, {part['memory'] / 1e6:.0f} MB"
+        shape = f"K<={part['arms']}, T={part['horizon']}"
+        where = f"{part['algorithm']} on {part['dataset']}, {shape}"
+        tell.say(f"  {where}: {took}, about {duration(part['seconds'])} for all its runs", event="program", **part)
+        seconds += part["seconds"]
+    left = seconds * (1 - found / plan.runs)
+    tell.say(
+        f"time      about {duration(seconds)} for everything, {duration(left)} for what is missing",
+        event="estimate",
+        seconds=seconds,
+        seconds_left=left,
+    )
+
+
+def duration(seconds: float) -> str:
+    if seconds < 100:
+        return f"{seconds:.2g} s"
+    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"

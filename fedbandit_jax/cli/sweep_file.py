@@ -1,0 +1,108 @@
+"""Sweeps written down as TOML: the arguments of `sweep`, a table `data`, and a table for each algorithm.
+
+out = "runs/clients"         # optional; where finished runs are kept, results/<name of the file> by default
+clients = [3, 6, 9]          # clients, arms, horizon, noise: a number or a list
+arms = 100
+horizon = 6000
+users = 10                   # users, seeds: a count or a list of indices
+seeds = 8                    # also: noise, seed, checkpoints, spacing, dtype, as in fedbandit_jax.sweep
+
+[data]                       # optional; the synthetic catalog by default; [[data]] for each of several
+path = "lastfm.npz"          # "synthetic", a prepared catalog, or an archive; relative to this file
+dim = 50                     # also: kind, num_arms, num_users, num_key_terms, features, seed
+
+[[algorithms]]               # one table for each, with any of its hyperparameters, a value or a list
+name = "FedConPE"
+N = [1, 2, 4]
+"""
+
+import dataclasses
+import difflib
+import inspect
+import tomllib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fedbandit_jax import _checks, datasets
+from fedbandit_jax.clocks.base import REGISTRY, Algorithm
+from fedbandit_jax.engine.sweep import sweep
+from fedbandit_jax.worlds.catalog import Catalog
+
+ARGUMENTS = tuple(
+    name for name in inspect.signature(sweep).parameters if name not in ("catalog", "algorithms", "progress")
+)
+DATA = ("path", "kind", "num_arms", "num_users", "num_key_terms", "dim", "features", "seed")
+
+
+@dataclass(frozen=True)
+class SweepFile:
+    """What a file says."""
+
+    data: list[dict[str, Any]]
+    algorithms: list[Algorithm]
+    arguments: dict[str, Any]
+    out: Path
+
+    def catalogs(self) -> list[Catalog]:
+        return [datasets.load(**one) for one in self.data]
+
+
+def read(path: str | Path) -> SweepFile:
+    """Read a file; a key that is not known is an error that names the nearest one that is."""
+    path = Path(path)
+    if not path.is_file():
+        raise FileNotFoundError(f"{path} does not exist; it must be a TOML file")
+    try:
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path} is not TOML: {error}") from error
+    check_keys(path, "the sweep", content, (*ARGUMENTS, "data", "algorithms"))
+    tables = content.pop("algorithms", [])
+    data = [catalog(path, table) for table in _checks.as_list(content.pop("data", {}))]
+    if not isinstance(tables, list) or not tables or not all(isinstance(table, dict) for table in tables):
+        _checks.fail("algorithms", tables, "it must be one or more tables, [[algorithms]], each with a name")
+    for name, value in content.items():
+        if isinstance(value, dict):
+            _checks.fail(name, value, "it must be a value or a list, not a table")
+    out = content.pop("out", f"results/{path.stem}")
+    if not isinstance(out, str) or not out:
+        _checks.fail("out", out, "it must be the path of a folder")
+    return SweepFile(data, [algorithm(path, table) for table in tables], content, Path(out))
+
+
+def catalog(path: Path, table: Any) -> dict[str, Any]:
+    """An entry of [data], as `datasets.load` wants it."""
+    if not isinstance(table, dict):
+        _checks.fail("data", table, "it must be a table, [data], or several, [[data]]")
+    check_keys(path, "[data]", table, DATA)
+    place = str(table.get("path", "synthetic"))
+    if place != "synthetic":
+        if "num_key_terms" in table:
+            _checks.fail("num_key_terms", table["num_key_terms"], "only the synthetic catalog takes it")
+        place = str(path.parent / place)
+    return table | {"path": place}
+
+
+def algorithm(path: Path, table: dict[str, Any]) -> Algorithm:
+    """An entry of [[algorithms]]."""
+    given = dict(table)
+    name = given.pop("name", None)
+    if not isinstance(name, str):
+        _checks.fail("name", name, f"each of [[algorithms]] needs one of {', '.join(sorted(REGISTRY))}")
+    check_keys(path, "the registry of algorithms", [str(name)], sorted(REGISTRY))
+    kind = REGISTRY[str(name)]
+    check_keys(path, str(name), given, [field.name for field in dataclasses.fields(kind)])  # type: ignore[arg-type]
+    return kind(**given)
+
+
+def check_keys(path: Path, where: str, given: Iterable[str], known: Iterable[str]) -> None:
+    known = list(known)
+    for key in given:
+        if key not in known:
+            # Upper and lower case are the same mistake: n for N.
+            folded = {name.lower(): name for name in known}
+            nearest = difflib.get_close_matches(key.lower(), folded, n=1, cutoff=0.0)
+            hint = f"did you mean {folded[nearest[0]]!r}?" if nearest else "it has none"
+            raise ValueError(f"{key!r} in {path} is not a key of {where}: {hint}")

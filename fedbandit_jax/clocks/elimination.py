@@ -1,0 +1,271 @@
+"""Phase elimination, the part that all algorithms on the phase clock share.
+
+A phase, eps = 2^-l: every client plays a G-optimal design on its active arms, the server estimates theta by least
+squares over all clients and phases, and every client drops the arms that fall too far behind. An algorithm says how
+wide its confidence radius is and, if it asks questions, which (`PhaseElimination.questions`).
+"""
+
+import warnings
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Key
+
+from fedbandit_jax.clocks.base import NOTHING, Algorithm, Trace
+from fedbandit_jax.clocks.parameters import Between, Hyperparameter, OneOf, param
+from fedbandit_jax.clocks.phases import (
+    MAX_PHASES,
+    Clock,
+    Phase,
+    Randomness,
+    asked_after,
+    draw,
+    end_together,
+    pull_counts,
+    pulls_after,
+    run_phases,
+)
+from fedbandit_jax.linalg.design import METHODS, g_optimal_design, weighted_gram
+from fedbandit_jax.linalg.eigenvalues import least_squares
+from fedbandit_jax.worlds.problem import Problem
+from fedbandit_jax.worlds.user import sum_of_answers
+
+
+class State(NamedTuple):
+    active: Bool[Array, "M K"]  # the clients'
+    gram: Float[Array, "d d"]  # the server's, as the next two
+    moment: Float[Array, " d"]
+    theta_hat: Float[Array, " d"]
+
+
+class Statistics(NamedTuple):
+    """Client to server: Gram matrix G_i and moment vector W_i of everything seen in the phase."""
+
+    gram: Float[Array, "d d"]
+    moment: Float[Array, " d"]
+
+
+class Estimate(NamedTuple):
+    """Server to client."""
+
+    theta_hat: Float[Array, " d"]
+
+
+class PhaseQuestions(NamedTuple):
+    """What the clients will ask in a phase: each of n vectors some times, one question a round, in order."""
+
+    vectors: Float[Array, "M n d"]
+    repetitions: Float[Array, "M n"]
+    messages: tuple = ()  # that were sent for them, a leading axis M throughout
+    scalars: Float[Array, ""] | float = 0.0  # in these messages
+    info: dict[str, Array] = NOTHING  # diagnostics of the phase
+
+
+class PhasePlan(NamedTuple):
+    """What the clients will do in a phase; a leading axis M throughout."""
+
+    weights: Float[Array, "M K"]  # pi, the design
+    counts: Float[Array, "M K"]  # each client's list of pulls
+    questions: PhaseQuestions
+    random: Randomness
+
+
+@dataclass(frozen=True, kw_only=True)
+class PhaseElimination(Algorithm, abstract=True):
+    """What the algorithms on this clock share.
+
+    delta is the probability of failure; sigma the noise that the counts allow for (None: the problem's).
+    `exploration_scale` multiplies every count and `elimination_scale` the threshold. `rounding` is "ceil" or
+    "unbiased". `design_tol` and `design_method` go to `g_optimal_design`.
+    """
+
+    delta: Hyperparameter = param(0.1, low=0, high=1, ends="()")
+    sigma: Hyperparameter = param(None, low=0, ends="[)")
+    exploration_scale: Hyperparameter = param(1.0, low=0, ends="()", search=Between(1e-3, 1))
+    elimination_scale: Hyperparameter = param(1.0, low=0, ends="()", search=Between(0.03, 3))
+    rounding: Hyperparameter = param("ceil", words=("ceil", "unbiased"), search=OneOf(("ceil", "unbiased")))
+    design_tol: Hyperparameter = param(1e-2, low=1e-3, high=1)
+    design_method: Hyperparameter = param("multiplicative", words=tuple(METHODS))
+
+    def check(self, *, dim: int, clients: int, arms: int, horizon: int, noise: float) -> None:
+        super().check(dim=dim, clients=clients, arms=arms, horizon=horizon, noise=noise)
+        shortest = self.first_phase(dim, clients, arms, horizon, noise)
+        if horizon < shortest:
+            warnings.warn(
+                f"horizon={horizon} is shorter than the first phase of {self.title}, at least {shortest:.0f} rounds "
+                "here: no arm will be eliminated",
+                stacklevel=2,
+            )
+
+    def first_phase(self, dim: int, clients: int, arms: int, horizon: int, noise: float) -> float:
+        """Rounds of the first phase, eps = 1/2, before rounding up."""
+        sigma = noise if self.sigma is None else self.sigma
+        return float(self.exploration_scale * 8 * dim * sigma**2 * log_term(arms, clients, horizon, self.delta))
+
+    def steps(self, *, dim: int, clients: int, arms: int, horizon: int, noise: float) -> int:
+        """Phases, each four times as long as the one before, and a round at least."""
+        length, start, phase = self.first_phase(dim, clients, arms, horizon, noise), 0.0, 0
+        while start < horizon and phase < MAX_PHASES:
+            start, phase = start + max(length * 4**phase, 1), phase + 1
+        return phase
+
+    def radius(self, problem: Problem, clock: Clock) -> Float[Array, ""]:
+        """Of the estimate's confidence in a phase; arms twice as far behind the best are dropped."""
+        raise NotImplementedError
+
+    def pulls_in_all(self, problem: Problem, clock: Clock) -> Float[Array, ""]:
+        """2 d sigma^2 LOG / eps^2, a client's pulls in a phase before rounding."""
+        sigma = problem.noise if self.sigma is None else self.sigma
+        log = log_term(problem.num_arms, problem.num_clients, problem.horizon, self.delta, xp=jnp)
+        return self.exploration_scale * 2 * problem.theta.size * sigma**2 * log / clock.eps**2
+
+    def questions(
+        self, problem: Problem, clock: Clock, weights: Float[Array, "M K"], random: Randomness
+    ) -> PhaseQuestions:
+        """What to ask besides playing the designs: by default nothing. `random` has numbers for d kinds of questions
+        if `asks_key_terms`."""
+        M, _, d = problem.arms.shape
+        return PhaseQuestions(jnp.zeros((M, 0, d), weights.dtype), jnp.zeros((M, 0), weights.dtype))
+
+    def run(self, key: Key[Array, ""], problem: Problem, checkpoints: Float[Array, " P"]) -> Trace:
+        def play_phase(clock: Clock, state: State) -> tuple[State, Phase]:
+            return self.carry_out(self.plan(key, problem, clock, state), problem, clock, state)
+
+        return run_phases(
+            play_phase,
+            first_state(problem),
+            gaps=problem.gaps,
+            horizon=problem.horizon,
+            checkpoints=checkpoints,
+            theta_error=jnp.linalg.norm(problem.theta),
+        )
+
+    def plan(self, key: Key[Array, ""], problem: Problem, clock: Clock, state: State) -> PhasePlan:
+        """What every client will do in a phase: its design, its counts, its questions."""
+        _, K, d = problem.arms.shape
+        kinds = d if self.asks_key_terms else 0
+        random = jax.vmap(lambda i: draw(key, i, clock.phase, K, kinds, problem.theta.dtype))(problem.client_ids)
+        weights = jax.vmap(
+            lambda arms, active: g_optimal_design(arms, active, self.design_tol, method=self.design_method).weights
+        )(problem.arms, state.active)
+        questions = self.questions(problem, clock, weights, random)
+        total = self.pulls_in_all(problem, clock)
+        counts = jax.vmap(lambda pi, u: pull_counts(pi, total, self.rounding, u))(weights, random.rounding[:, 0])
+        return PhasePlan(weights, counts, questions, random)
+
+    def carry_out(self, plan: PhasePlan, problem: Problem, clock: Clock, state: State) -> tuple[State, Phase]:
+        """Play the plans until the phase ends for all, estimate, eliminate."""
+        questions, radius = plan.questions, self.radius(problem, clock)
+        length, complete = end_together(plan.counts, clock)
+        pulls = jax.vmap(pulls_after, in_axes=(None, 0))(length, plan.counts)
+        asked = jax.vmap(asked_after, in_axes=(None, 0))(length, questions.repetitions)
+        statistics = jax.vmap(play, in_axes=(0, 0, 0, 0, 0, None, None))(
+            problem.arms, pulls, questions.vectors, asked, plan.random, problem.theta, problem.noise
+        )
+        # NaN must not pass silently; this also keeps eigendecompositions in order, see _runtime.
+        unsound = jnp.stack([jnp.isnan(x).any() for x in questions.info.values()]).any() if questions.info else False
+        gram = jnp.where(unsound, jnp.nan, state.gram) + statistics.gram.sum(axis=0)
+        moment = state.moment + statistics.moment.sum(axis=0)
+        estimate = Estimate(least_squares(gram, moment))
+        active = jax.vmap(eliminate, in_axes=(0, 0, None, None))(
+            problem.arms, state.active, estimate.theta_hat, self.elimination_scale * 2 * radius
+        )
+        info = OrderedDict(
+            eps=clock.eps,
+            complete=complete,
+            **diagnose(problem, state.active, active, estimate.theta_hat, radius),
+            **questions.info,
+        )
+        if asked.shape[1]:
+            info["questions"] = problem.mean_over_clients(asked.sum(axis=1))
+            info["dropped"] = problem.mean_over_clients((questions.repetitions - asked).sum(axis=1))
+        up, down = (
+            sum(part.size for part in message) for message in (jax.tree.map(lambda x: x[0], statistics), estimate)
+        )
+        phase = Phase(
+            counts=plan.counts,
+            length=length,
+            asked=asked.sum(axis=1),
+            client_mask=problem.client_mask,
+            opening_scalars=jnp.asarray(questions.scalars, length.dtype),
+            closing_scalars=problem.num_clients * (up + down),
+            theta_error=info["theta_error"],
+            info=info,
+        )
+        return State(active, gram, moment, estimate.theta_hat), phase
+
+
+def log_term(arms: Any, clients: Any, horizon: Any, delta: Any, xp: Any = np) -> Any:
+    """LOG = log(2 K M log(T) / delta); T is taken as 2 at least. `xp` is numpy or jax.numpy."""
+    return xp.log(2 * arms * clients * xp.log(xp.maximum(horizon, 2)) / delta)
+
+
+def first_state(problem: Problem) -> State:
+    """All arms active, nothing seen."""
+    zero = jnp.zeros_like(problem.theta)
+    return State(problem.arm_mask, jnp.outer(zero, zero), zero, zero)
+
+
+def play(
+    arms: Float[Array, "K d"],
+    pulls: Float[Array, " K"],
+    key_terms: Float[Array, "n d"],
+    questions: Float[Array, " n"],
+    random: Randomness,
+    theta: Float[Array, " d"],
+    noise: Float[Array, ""],
+) -> Statistics:
+    """Client: pull, ask, and sum up."""
+    rewards = sum_of_answers(pulls, arms @ theta, noise, random.pulls)
+    answers = sum_of_answers(questions, key_terms @ theta, noise, random.questions)
+    return Statistics(
+        weighted_gram(arms, pulls) + weighted_gram(key_terms, questions),
+        rewards @ arms + answers @ key_terms,
+    )
+
+
+def eliminate(
+    arms: Float[Array, "K d"],
+    active: Bool[Array, " K"],
+    theta_hat: Float[Array, " d"],
+    threshold: Float[Array, ""],
+) -> Bool[Array, " K"]:
+    """Client: keep the active arms with max_b theta_hat.(b - a) <= threshold."""
+    scores = jnp.where(active, arms @ theta_hat, -jnp.inf)
+    return active & (scores.max() - scores <= threshold)
+
+
+def diagnose(
+    problem: Problem,
+    before: Bool[Array, "M K"],
+    after: Bool[Array, "M K"],
+    theta_hat: Float[Array, " d"],
+    radius: Float[Array, ""],
+) -> dict[str, Array]:
+    """What every phase elimination tells of a phase, given the arms active before and after it.
+
+    active_*: arms active when it starts, over clients; good_event: |theta_hat.a - theta.a| <= radius for all of them;
+    max_gap: the largest true gap among them; best_arm_active: after the elimination, at every client.
+    """
+    error = theta_hat - problem.theta
+    real = problem.client_mask
+    num_active = before.sum(axis=1).astype(error.dtype)
+    best = problem.arm_mask & (problem.gaps == 0)
+    return {
+        "active_min": jnp.where(real, num_active, jnp.inf).min(),
+        "active_mean": problem.mean_over_clients(num_active),
+        "active_max": num_active.max(),
+        "good_event": jnp.where(before, jnp.abs(problem.arms @ error) <= radius, True).all(),
+        "best_arm_active": ((best & after).any(axis=1) | ~real).all(),
+        "max_gap": jnp.where(before, problem.gaps, 0).max(),
+        "theta_error": jnp.linalg.norm(error),
+    }
+
+
+def pooled_radius(N: Hyperparameter, problem: Problem, clock: Clock) -> Float[Array, ""]:
+    """sqrt(N/M) eps, of an estimate from the data of all M clients."""
+    return jnp.sqrt(N / problem.num_clients) * clock.eps

@@ -1,0 +1,165 @@
+"""The phase clock: phases end together, arms are played in blocks, the last phase is cut at T.
+
+Inside a phase a client plays its list of pulls: n_1 times its first arm, n_2 times its second, and so on, from
+the start again when the list ends before the phase does; and it asks one question a round from the phase's
+start until they are used up. So all curves are piecewise linear in between and exact at every checkpoint, and
+a phase costs the same whatever its length.
+
+Counts are whole numbers kept as floats: exact to 2^24 in float32 and to 2^53 in float64.
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.typing import DTypeLike
+from jaxtyping import Array, Bool, Float, Int, Key
+
+from fedbandit_jax.clocks.base import Trace
+
+MAX_PHASES = 48  # more are never needed for T <= 10^9 unless sigma < 1e-9; the last one runs to T
+CEIL_SLACK = 1e-4  # so that 2.0000001, a rounding error, counts as 2
+LEAST_WEIGHT = 1e-6  # design weights below count as 0
+FLAGS = ("complete", "lemma_holds", "good_event", "best_arm_active")  # diagnostics that are true or false
+
+
+class Clock(NamedTuple):
+    phase: Int[Array, ""]  # 1, 2, ...
+    start: Float[Array, ""]  # rounds played before the phase
+    horizon: Float[Array, ""]
+
+    @property
+    def eps(self) -> Float[Array, ""]:
+        return jnp.exp2(-self.phase.astype(self.start.dtype))
+
+
+class Phase(NamedTuple):
+    """What a phase did, as the clock needs it to draw the curves."""
+
+    counts: Float[Array, "M K"]  # each client's list of pulls
+    length: Float[Array, ""]
+    asked: Float[Array, " M"]  # questions
+    client_mask: Bool[Array, " M"]
+    opening_scalars: Float[Array, ""]  # sent before the first round of the phase
+    closing_scalars: Float[Array, ""]  # sent after its last
+    theta_error: Float[Array, ""]  # of the estimate made at its end
+    info: OrderedDict[str, Array]  # diagnostics, one number each; JAX would sort a plain dict
+
+
+class Randomness(NamedTuple):
+    """A client's random numbers in one phase."""
+
+    pulls: Float[Array, " K"]  # standard normals, one per arm
+    questions: Float[Array, " d"]  # standard normals, one per eigenpair
+    rounding: Float[Array, " 2"]  # uniforms: for the pulls and for the questions
+
+
+def draw(
+    key: Key[Array, ""], client: Int[Array, ""], phase: Int[Array, ""], K: int, d: int, dtype: DTypeLike
+) -> Randomness:
+    """Depends on (key, client, phase) alone, and a smaller K gives a prefix.
+
+    All from one call, as every call of the generator costs half a second to compile; and always in float32, so
+    that both precisions play the same run. Normals are made from uniforms u in (-1, 1) as jax.random.normal does.
+    """
+    lowest = np.nextafter(np.float32(-1), np.float32(0))
+    own_key = jax.random.fold_in(key, client * (MAX_PHASES + 1) + phase)
+    u = jax.random.uniform(own_key, (2 + d + K,), jnp.float32, lowest, 1)
+    normals = (np.float32(np.sqrt(2)) * lax.erf_inv(u)).astype(dtype)
+    return Randomness(normals[2 + d :], normals[2 : 2 + d], ((u[:2] + 1) / 2).astype(dtype))
+
+
+def round_counts(
+    amounts: Float[Array, " n"], wanted: Bool[Array, " n"], rounding: str, u: Float[Array, ""]
+) -> Float[Array, " n"]:
+    """Whole numbers for real amounts.
+
+    "ceil": the next whole number, at least 1 where wanted. "unbiased": floor(c_a + u) - floor(c_{a-1} + u) with
+    the running sum c, which has mean amounts_a and a total within 1 of theirs.
+    """
+    if rounding == "ceil":
+        return jnp.where(wanted, jnp.maximum(jnp.ceil(amounts - CEIL_SLACK), 1), 0)
+    steps = jnp.floor(jnp.cumsum(jnp.where(wanted, amounts, 0)) + u)
+    return jnp.diff(steps, prepend=0)
+
+
+def pull_counts(
+    weights: Float[Array, " K"], total: Float[Array, ""], rounding: str, u: Float[Array, ""]
+) -> Float[Array, " K"]:
+    """How often to pull each arm of a design so that they add up to about `total`, and to at least 1."""
+    wanted = weights >= LEAST_WEIGHT
+    amounts = total * jnp.where(wanted, weights, 0)
+    if rounding == "unbiased":
+        shares = jnp.where(wanted, weights, 0) / jnp.maximum(weights.sum(), LEAST_WEIGHT)
+        amounts = jnp.where(amounts.sum() < 1, shares, amounts)
+    return round_counts(amounts, wanted, rounding, u)
+
+
+def end_together(counts: Float[Array, "M K"], clock: Clock) -> tuple[Float[Array, ""], Bool[Array, ""]]:
+    """Length of a phase, as long as its slowest client needs but cut at T; and whether it is whole."""
+    remaining = clock.horizon - clock.start
+    needed = counts.sum(axis=1).max()
+    # A federation of padding has nothing to play and must not hold up its batch.
+    to_the_end = (needed >= remaining) | (clock.phase >= MAX_PHASES) | (needed == 0)
+    return jnp.where(to_the_end, remaining, needed), needed <= remaining
+
+
+def pulls_after(rounds: Float[Array, ""], counts: Float[Array, " K"]) -> Float[Array, " K"]:
+    """Pulls of each arm after some rounds of a list played in blocks, again and again."""
+    length = jnp.maximum(counts.sum(), 1)
+    cycles = jnp.floor(rounds / length)
+    begin = jnp.cumsum(counts) - counts
+    return cycles * counts + jnp.clip(rounds - cycles * length - begin, 0, counts)
+
+
+def asked_after(rounds: Float[Array, ""], counts: Float[Array, " n"]) -> Float[Array, " n"]:
+    """Questions of each kind after some rounds, one a round in order, each kind once."""
+    return jnp.clip(rounds - (jnp.cumsum(counts) - counts), 0, counts)
+
+
+def run_phases(
+    play: Callable[[Clock, Any], tuple[Any, Phase]],
+    state: Any,
+    *,
+    gaps: Float[Array, "M K"],
+    horizon: Float[Array, ""],
+    checkpoints: Float[Array, " P"],
+    theta_error: Float[Array, ""],
+) -> Trace:
+    """Play phases until T; `play` is one of them, `theta_error` the error before the first estimate."""
+    dtype = checkpoints.dtype
+
+    def regret_after(rounds: Float[Array, ""], counts: Float[Array, "M K"]) -> Float[Array, ""]:
+        return (gaps * jax.vmap(pulls_after, in_axes=(None, 0))(rounds, counts)).sum()
+
+    def one_phase(carry: tuple) -> tuple:
+        clock, state, curves, table = carry
+        state, phase = play(clock, state)
+        end = clock.start + phase.length
+        elapsed = jnp.clip(checkpoints - clock.start, 0, phase.length)
+        asked = jnp.where(phase.client_mask[None, :], jnp.minimum(elapsed[:, None], phase.asked[None, :]), 0)
+        curves = curves._replace(
+            regret=curves.regret + jax.vmap(regret_after, in_axes=(0, None))(elapsed, phase.counts),
+            conversations=curves.conversations + asked.sum(axis=1) / phase.client_mask.sum(),
+            communication=curves.communication
+            + jnp.where(checkpoints > clock.start, phase.opening_scalars, 0)
+            + jnp.where(checkpoints >= end, phase.closing_scalars, 0),
+            theta_error=jnp.where(checkpoints >= end, phase.theta_error, curves.theta_error),
+        )
+        values = [clock.phase, clock.start, phase.length, *(phase.info[name] for name in diagnostics)]
+        row = jnp.stack([jnp.asarray(x, dtype) for x in values])
+        table = table.at[clock.phase - 1].set(row)
+        return clock._replace(phase=clock.phase + 1, start=end), state, curves, table
+
+    clock = Clock(jnp.int32(1), jnp.zeros((), dtype), horizon)
+    diagnostics = tuple(jax.eval_shape(play, clock, state)[1].info)
+    fields = ("phase", "start", "length", *diagnostics)
+    zeros = jnp.zeros_like(checkpoints)
+    curves = Trace(zeros, zeros, zeros, jnp.full_like(zeros, theta_error))
+    table = jnp.zeros((MAX_PHASES, len(fields)), dtype)
+    *_, curves, table = lax.while_loop(lambda carry: carry[0].start < horizon, one_phase, (clock, state, curves, table))
+    return curves._replace(phases=OrderedDict(zip(fields, table.T, strict=True)))

@@ -1,0 +1,274 @@
+"""The round clock: one learner per client, a pull every round, questions when the schedule allows them.
+
+Rounds are played in stretches that end at a checkpoint, before a round with questions, or with a block of noise,
+whichever is first. The clock is the same for all runs of a batch, so questions cost only where they are asked.
+Nothing of size T is kept.
+"""
+
+import inspect
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jaxtyping import Array, Bool, Float, Int, Key
+
+from fedbandit_jax import _runtime
+from fedbandit_jax.clocks.base import Algorithm, Trace
+from fedbandit_jax.clocks.schedule import NEVER, Schedule
+from fedbandit_jax.linalg.portable import fori_loop
+from fedbandit_jax.worlds.problem import Problem
+from fedbandit_jax.worlds.user import BLOCK, User
+
+REFRESH = 32  # blocks between exact recomputations, 2048 rounds: float32 widths stay within 1e-3 (benchmarks/drift.py)
+
+Info = dict[str, Any]  # what a step counts, by name: "communication" in scalars, or a metric of the algorithm's own
+
+
+class Client(NamedTuple):
+    """All that a learner may see."""
+
+    arms: Float[Array, "K d"]
+    mask: Bool[Array, " K"]  # False where arms are padding
+    key_terms: Float[Array, "J d"]
+    noise: Float[Array, ""]  # standard deviation of rewards and answers
+    context: Any = ()  # what the learner worked out from the key terms, see RoundAlgorithm.context
+
+
+@dataclass(frozen=True)
+class Questions:
+    """The questions that are due before a round, and the user who answers them.
+
+    `answer(i, x)` is what the user says of x, an arm or a key term, when asked as the i-th of them, from 0;
+    `key(i)` is for a random choice of what to ask.
+    """
+
+    count: Int[Array, ""]
+    answer: Callable[[Int[Array, ""], Float[Array, " d"]], Float[Array, ""]]
+    key: Callable[[Int[Array, ""]], Key[Array, ""]]
+
+
+class RoundAlgorithm(Algorithm, abstract=True):
+    """Base class of learners that play round by round, each client for itself.
+
+    A subclass says how its state starts, which arm to pull, what to learn from a reward and, if it asks questions,
+    how; the clock, the batching and the curves come from here. `learn` and `ask` return the new state, or a pair of it
+    and an `Info`, which the clock adds up into curves.
+    """
+
+    independent_clients: ClassVar[bool] = True
+
+    def __init_subclass__(cls, abstract: bool = False) -> None:
+        super().__init_subclass__(abstract)
+        if "ask" in vars(cls) and "first" in inspect.signature(cls.ask).parameters:
+            raise TypeError(
+                f"{cls.__name__}.ask(self, state, client, first, count, key) is release 0.1's: it must be "
+                "ask(self, state, client, questions), with questions.count, .answer(i, x) and .key(i)"
+            )
+
+    def clients_per_core(self, arms: int, dim: int) -> int:
+        """The power of two from which on arms and state fill half of a core's L2 cache: measured to be fastest."""
+
+        def arms_and_state() -> tuple:
+            one = jnp.zeros((1, dim))
+            client = Client(jnp.zeros((arms, dim)), jnp.zeros(arms, bool), one, one[0, 0])
+            return client.arms, self.start(client)
+
+        size = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(jax.eval_shape(arms_and_state)))
+        return 2 ** math.ceil(math.log2(max(_runtime.l2_cache() / 2 / size, 1)))
+
+    def question_schedule(self) -> Schedule:
+        """When to ask; a field named `schedule` says it, without one never."""
+        return Schedule.of(getattr(self, "schedule", NEVER), 0)
+
+    def prepare(self, horizon: int) -> Algorithm:
+        """A schedule given as a function becomes a table."""
+        return self.replace(schedule=Schedule.of(self.schedule, horizon)) if self.asks_by_schedule() else self
+
+    def context(self, key_terms: Float[Array, "J d"]) -> Any:
+        """What to work out once from the key terms, which all clients and runs share."""
+        return ()
+
+    def start(self, client: Client) -> Any:
+        """The state before the first round."""
+        raise NotImplementedError
+
+    def choose(self, state: Any, client: Client, key: Key[Array, ""]) -> Int[Array, ""]:
+        """The arm to pull; the key is new in every round."""
+        raise NotImplementedError
+
+    def learn(self, state: Any, client: Client, arm: Int[Array, ""], reward: Float[Array, ""]) -> Any:
+        """The state after a pull, or (state, info)."""
+        raise NotImplementedError
+
+    def ask(self, state: Any, client: Client, questions: Questions) -> Any:
+        """The state after some questions, or (state, info)."""
+        return state
+
+    def refresh(self, state: Any, client: Client) -> Any:
+        """The state recomputed without rounding drift, every 2048 rounds."""
+        return state
+
+    def theta_hat(self, state: Any) -> Float[Array, " d"]:
+        """The estimate of theta."""
+        raise NotImplementedError
+
+    def run(self, key: Key[Array, ""], problem: Problem, checkpoints: Float[Array, " P"]) -> Trace:
+        context = self.context(problem.key_terms)
+
+        def play(
+            arms: Float[Array, "K d"], mask: Bool[Array, " K"], gaps: Float[Array, " K"], i: Int[Array, ""]
+        ) -> Any:
+            client = Client(arms, mask, problem.key_terms, problem.noise, context)
+            return play_rounds(self, jax.random.fold_in(key, i), client, problem.theta, gaps, checkpoints)
+
+        curves = jax.vmap(play)(problem.arms, problem.arm_mask, problem.gaps, problem.client_ids)
+        real = problem.client_mask
+        sums = jax.tree.map(lambda curve: jnp.where(real[:, None], curve, 0).sum(axis=0), curves)
+        counts = sums.counts
+        asked_besides = counts.pop("conversations", jnp.zeros_like(checkpoints))  # by learners that ask as they see fit
+        return Trace(
+            regret=counts.pop("regret"),
+            conversations=curves.asked[0] + asked_besides / problem.num_clients,
+            communication=counts.pop("communication", jnp.zeros_like(checkpoints)),
+            theta_error=sums.theta_error / problem.num_clients,
+            counts=counts,
+        )
+
+
+class Curves(NamedTuple):
+    """At P checkpoints."""
+
+    asked: Float[Array, " P"]  # questions of the schedule
+    theta_error: Float[Array, " P"]
+    counts: dict[str, Float[Array, " P"]]  # regret, and what the learner's Info tells
+
+
+class Total(NamedTuple):
+    """A long sum, with what rounding has left out of it so far: in float32 small terms would never move it."""
+
+    value: Float[Array, ""]
+    left_out: Float[Array, ""]
+
+    def add(self, term: Float[Array, ""]) -> "Total":
+        term = term + self.left_out
+        value = self.value + term
+        return Total(value, term - (value - self.value))
+
+
+class Game(NamedTuple):
+    """Where a client's run stands; the clock (t, row, asked) is the same in all runs of a batch."""
+
+    t: Int[Array, ""]  # rounds played
+    row: Int[Array, ""]  # checkpoints passed
+    asked: Int[Array, ""]
+    state: Any
+    totals: dict[str, Total]
+    curves: Curves
+
+
+def keys_of(key: Key[Array, "*n"]) -> tuple[Key[Array, "*n"], Key[Array, ""], Key[Array, ""]]:
+    """Keys for the noise of rewards, one a client, for the questions and for the learner's own choices."""
+    if key.ndim == 0:
+        three = jax.vmap(jax.random.fold_in, in_axes=(None, 0))(key, np.arange(3, dtype=np.uint32))
+        return three[0], three[1], three[2]
+    return jax.vmap(lambda k: jax.random.fold_in(k, 0))(key), *keys_of(key[0])[1:]
+
+
+def state_and_info(returned: Any, state: Any) -> tuple[Any, Info]:
+    """What `learn` or `ask` returned: a state like the one before, or a pair of one and an Info."""
+    return (returned, {}) if jax.tree.structure(returned) == jax.tree.structure(state) else returned
+
+
+def play_rounds(
+    learner: RoundAlgorithm,
+    key: Key[Array, "*n"],
+    client: Client,
+    theta: Float[Array, " d"],
+    gaps: Float[Array, " K"],
+    checkpoints: Float[Array, " P"],
+) -> Curves:
+    """Play one client to the last checkpoint; with an axis of n keys, n pulls a round.
+
+    Four loops, one inside another: from one question or recomputation to the next, as these copy the state; over blocks
+    of noise; from checkpoint to checkpoint; and over rounds.
+    """
+    schedule = learner.question_schedule()
+    dtype = checkpoints.dtype
+    stops = checkpoints.astype(jnp.int32)
+    means = client.arms @ theta
+    reward_key, question_key, choice_key = keys_of(key)
+    user = User(theta, client.noise, reward_key, question_key)
+
+    def one_round(t: Int[Array, ""], state: Any, noise: Float[Array, "BLOCK *n"]) -> tuple[Any, Info]:
+        arm = learner.choose(state, client, jax.random.fold_in(choice_key, t))
+        learned = learner.learn(state, client, arm, means[arm] + noise[t % BLOCK])
+        state, info = state_and_info(learned, state)
+        return state, {"regret": gaps[arm].sum(), **info}
+
+    def ask(state: Any, asked: Int[Array, ""], due: Int[Array, ""]) -> tuple[Any, Info]:
+        questions = Questions(
+            due,
+            lambda i, x: user.answer(asked + i, x),
+            lambda i: jax.random.fold_in(question_key, asked + i),
+        )
+        return state_and_info(learner.ask(state, client, questions), state)
+
+    def as_counts(info: Info) -> dict[str, Float[Array, ""]]:
+        return {name: jnp.asarray(number, dtype) for name, number in info.items()}
+
+    def play_to_checkpoint(until: Int[Array, ""], noise: Float[Array, "BLOCK *n"], game: Game) -> Game:
+        """To the next checkpoint, or `until`."""
+        end = jnp.minimum(stops[game.row], until)
+
+        def step(t: Int[Array, ""], carry: tuple) -> tuple:
+            state, sums = carry
+            state, info = one_round(t, state, noise)
+            return state, jax.tree.map(jnp.add, sums, as_counts(info))
+
+        state, sums = fori_loop(game.t, end, step, (game.state, dict.fromkeys(of_rounds, zeros[0])))
+        totals = game.totals | {name: game.totals[name].add(number) for name, number in sums.items()}
+        error = jnp.linalg.norm(learner.theta_hat(state) - theta)
+        # Every stretch writes into the row of the next checkpoint; the one that ends there is the last to do so.
+        values = Curves(game.asked.astype(dtype), error, {name: total.value for name, total in totals.items()})
+        curves = jax.tree.map(lambda curve, value: curve.at[game.row].set(value), game.curves, values)
+        return Game(end, game.row + (end == stops[game.row]), game.asked, state, totals, curves)
+
+    def play_block(until: Int[Array, ""], game: Game) -> Game:
+        """To the end of a block of noise, or `until`."""
+        block = game.t // BLOCK
+        end = jnp.minimum((block + 1) * BLOCK, until)
+        noise = user.reward_noise(block)
+        return lax.while_loop(lambda game: game.t < end, lambda game: play_to_checkpoint(end, noise, game), game)
+
+    def play_between_events(game: Game) -> Game:
+        """Ask what is due, play until the next question or recomputation, recompute if that is due."""
+        due = schedule.due(game.t + 1)
+
+        def ask_now(state: Any, totals: dict[str, Total]) -> tuple[Any, dict[str, Total]]:
+            state, info = ask(state, game.asked, due)
+            return state, totals | {name: totals[name].add(number) for name, number in as_counts(info).items()}
+
+        state, totals = lax.cond(due > 0, ask_now, lambda *same: same, game.state, game.totals)
+        game = game._replace(state=state, totals=totals, asked=game.asked + due)
+        refresh = (game.t // (BLOCK * REFRESH) + 1) * BLOCK * REFRESH
+        until = jnp.minimum(jnp.minimum(refresh, stops[-1]), schedule.quiet_until(game.t + 1))
+        game = lax.while_loop(lambda game: game.t < until, lambda game: play_block(until, game), game)
+        state = lax.cond(
+            game.t == refresh, lambda state: learner.refresh(state, client), lambda state: state, game.state
+        )
+        return game._replace(state=state)
+
+    zeros, nothing = jnp.zeros_like(checkpoints), jnp.int32(0)
+    state = learner.start(client)
+    of_rounds = jax.eval_shape(lambda state: one_round(nothing, state, user.reward_noise(0))[1], state)
+    of_questions = jax.eval_shape(lambda state: ask(state, nothing, nothing)[1], state) if schedule is not NEVER else {}
+    counted = dict.fromkeys([*of_rounds, *of_questions], zeros)
+    totals = {name: Total(zeros[0], zeros[0]) for name in counted}
+    curves = Curves(zeros, zeros, counted)
+    game = Game(nothing, nothing, nothing, state, totals, curves)
+    return lax.while_loop(lambda game: game.t < stops[-1], play_between_events, game).curves

@@ -1,0 +1,71 @@
+"""Schedules of questions: how many may be asked by which round."""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Int
+
+from fedbandit_jax import _checks
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """b(t), the questions allowed by round t, as the rounds at which it grows and by how much."""
+
+    name: str
+    rounds: tuple[int, ...]
+    growth: tuple[int, ...]
+    every: int = 0  # instead of rounds: one more question every so many
+
+    @classmethod
+    def of(cls, given: Any, horizon: int) -> "Schedule":
+        """ "log": 5 floor(log t). "linear": floor(t / 50). Or any function of t, tabulated up to the horizon."""
+        if isinstance(given, cls):
+            return given
+        if given == "log":
+            rounds = tuple(math.ceil(math.exp(k)) for k in range(1, 22))  # e^21 > 10^9
+            return cls("log", rounds, (5,) * len(rounds))
+        if given == "linear":
+            return cls("linear", (), (), every=50)
+        if not callable(given):
+            _checks.fail("schedule", given, "it must be 'log', 'linear' or a function b(t)")
+        table = np.array([_checks.whole("schedule(t)", given(t), 0) for t in range(1, horizon + 1)])
+        growth = np.diff(table, prepend=0)
+        if (growth < 0).any():
+            _checks.fail("schedule", given, f"b(t) must not fall, but does at t={np.argmax(growth < 0) + 1}")
+        grows = np.flatnonzero(growth)
+        return cls(getattr(given, "__name__", "custom"), tuple((grows + 1).tolist()), tuple(growth[grows].tolist()))
+
+    def __call__(self, t: int) -> int:
+        """b(t)."""
+        if self.every:
+            return t // self.every
+        return sum(growth for start, growth in zip(self.rounds, self.growth, strict=True) if start <= t)
+
+    def __str__(self) -> str:
+        return self.name
+
+    def due(self, t: Int[Array, ""]) -> Int[Array, ""]:
+        """b(t) - b(t-1)."""
+        if self.every:
+            return (t % self.every == 0).astype(jnp.int32)
+        if not self.rounds:
+            return jnp.int32(0)
+        rounds, growth = (jnp.asarray(x, jnp.int32) for x in (self.rounds, self.growth))
+        index = jnp.minimum(jnp.searchsorted(rounds, t), len(self.rounds) - 1)
+        return jnp.where(rounds[index] == t, growth[index], 0)
+
+    def quiet_until(self, t: Int[Array, ""]) -> Int[Array, ""]:
+        """The last round, t at least, before one after t that asks; a large number if none does."""
+        if self.every:
+            return (t // self.every + 1) * self.every - 1
+        if not self.rounds:
+            return jnp.int32(2**31 - 1)
+        rounds = jnp.asarray((*self.rounds, 2**31 - 1), jnp.int32)
+        return rounds[jnp.searchsorted(rounds, t, side="right")] - 1
+
+
+NEVER = Schedule("never", (), ())

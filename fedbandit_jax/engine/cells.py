@@ -1,0 +1,140 @@
+"""A grid of settings: what is given as lists, as single cells that are checked and labelled."""
+
+import itertools
+import numbers
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+
+from fedbandit_jax import _checks
+from fedbandit_jax.clocks.base import Algorithm, Trace
+from fedbandit_jax.worlds.catalog import Catalog
+
+MAX_HORIZON = 10**9
+RUN_COLUMNS = ("clients", "arms", "noise", "user", "seed")  # what tells one run of an algorithm from another
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One setting: an algorithm with plain numbers, and where it plays."""
+
+    algorithm: Algorithm
+    label: str
+    clients: int
+    arms: int
+    noise: float
+    horizon: int
+
+    def place(self, dim: int) -> dict[str, Any]:
+        """Where it plays, as `Algorithm.check` and `Algorithm.steps` want it."""
+        return {
+            "dim": dim,
+            "clients": self.clients,
+            "arms": self.arms,
+            "horizon": self.horizon,
+            "noise": self.noise,
+        }
+
+    def steps(self, dim: int) -> int:
+        return self.algorithm.steps(**self.place(dim))
+
+    @property
+    def group(self) -> tuple:
+        """Cells with the same group share a program; those of another horizon share it too, one after another."""
+        return type(self.algorithm), jax.tree.structure(self.algorithm), self.horizon
+
+
+def make_cells(catalog: Catalog, algorithms: Any, **axes: Any) -> list[Cell]:
+    """Every combination of the lists, checked."""
+    given = list(algorithms) if isinstance(algorithms, Iterable) else [algorithms]
+    for algorithm in given:
+        if not isinstance(algorithm, Algorithm):
+            _checks.fail("algorithms", algorithm, "it must be an Algorithm, such as FedConPE(), or a list of them")
+    if not given:
+        _checks.fail("algorithms", algorithms, "it must name at least one algorithm")
+    values = {name: _checks.as_list(value) for name, value in axes.items()}
+    for name, entries in values.items():
+        if not entries:
+            _checks.fail(name, entries, "it must not be empty")
+        if len(set(entries)) < len(entries):
+            _checks.fail(name, entries, "its values must differ")
+    for value in values["clients"]:
+        _checks.whole("clients", value)
+    for value in values["arms"]:
+        _checks.whole("arms", value, 1, len(catalog.arms), f"the arms of {catalog.name}")
+    for value in values["horizon"]:
+        _checks.whole("horizon", value, 2, MAX_HORIZON)
+    for value in values["noise"]:
+        _checks.real("noise", value, 0, float("inf"), "[)")
+
+    variants = [variant for algorithm in given for variant in expand(algorithm)]
+    check_names(variants)
+    prepared = {T: [variant.prepare(int(T)) for variant in variants] for T in values["horizon"]}
+    names = labels(prepared[values["horizon"][0]])
+    cells = [
+        Cell(prepared[T][i], names[i], int(M), int(K), float(noise), int(T))
+        for i, M, K, noise, T in itertools.product(
+            range(len(variants)), values["clients"], values["arms"], values["noise"], values["horizon"]
+        )
+    ]
+    for cell in cells:
+        cell.algorithm.check(**cell.place(catalog.dim))
+    return cells
+
+
+def check_names(algorithms: Sequence[Algorithm]) -> None:
+    """No algorithm twice, and no hyperparameter under the name of another column of the results."""
+    seen = []
+    for algorithm in algorithms:
+        taken = {"dataset", "algorithm", "label", "round", "horizon", *Trace._fields, *RUN_COLUMNS}
+        for name in algorithm.hyperparameters().keys() & taken:
+            _checks.fail(f"a hyperparameter of {algorithm.name}", name, "that name is a column of the results")
+        if (type(algorithm), algorithm.hyperparameters()) in seen:
+            _checks.fail("algorithms", algorithm, "it is there twice, with the same hyperparameters")
+        seen.append((type(algorithm), algorithm.hyperparameters()))
+
+
+def expand(algorithm: Algorithm) -> Iterator[Algorithm]:
+    """One algorithm per combination of its list-valued hyperparameters."""
+    parameters = {name: _checks.as_list(value) for name, value in algorithm.hyperparameters().items()}
+    for combination in itertools.product(*parameters.values()):
+        yield algorithm.replace(**dict(zip(parameters, combination, strict=True)))
+
+
+def labels(algorithms: Sequence[Algorithm]) -> list[str]:
+    """Names, with the hyperparameters in which algorithms of one name differ."""
+    by_name: dict[str, list[dict[str, Any]]] = {}
+    for algorithm in algorithms:
+        by_name.setdefault(algorithm.title, []).append(algorithm.hyperparameters())
+
+    found = [label_of(a.title, a.hyperparameters(), by_name[a.title]) for a in algorithms]
+    # Functions of the same name, such as two lambdas, are told apart by number.
+    return [f"{name} ({found[:i].count(name) + 1})" if found.count(name) > 1 else name for i, name in enumerate(found)]
+
+
+def label_of(title: str, own: dict[str, Any], same: Sequence[dict[str, Any]]) -> str:
+    """A title, with the hyperparameters in which algorithms of the same title differ."""
+    varied = []
+    for key, value in own.items():
+        others = {repr(other.get(key)): other.get(key) for other in same}
+        if len(others) > 1:
+            short = {f"{v:g}" if isinstance(v, float) else str(v) for v in others.values()}
+            is_short = isinstance(value, float) and len(short) == len(others)
+            varied.append(f"{key}={value:g}" if is_short else f"{key}={value}")
+    return " ".join([title, *varied])
+
+
+def rounds_to_keep(checkpoints: Any, horizon: int, spacing: str) -> np.ndarray:
+    """The rounds at which curves are kept; the last is the horizon."""
+    if isinstance(checkpoints, Iterable) and not isinstance(checkpoints, str):
+        given = [_checks.whole("checkpoints", t, 1, horizon, "the horizon") for t in checkpoints]
+        return np.unique(np.array([*given, horizon], np.int64))
+    if not isinstance(checkpoints, numbers.Real):
+        _checks.fail("checkpoints", checkpoints, "it must be a whole number of at least 1 or a list of rounds")
+    count = min(_checks.whole("checkpoints", checkpoints), horizon)
+    if spacing == "log" and count > 1:
+        return np.unique(np.geomspace(1, horizon, count).round().astype(np.int64))
+    return np.linspace(horizon / count, horizon, count).round().astype(np.int64)

@@ -1,0 +1,93 @@
+"""Operations in the form that each device does best, under one name.
+
+CPUs want few, large loops whose data stay in the cache; GPUs and TPUs want few kernels, side by side.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, Float, Int
+
+SLOTS = 64  # columns that compete side by side in an argmax over rows
+STRIDE = 8  # rounds that a GPU plays before it asks whether to go on; stretches are about 27 long at the defaults
+
+
+def argmax(scores: Float[Array, " n"]) -> Int[Array, ""]:
+    """Index of the first largest entry of a vector; of a NaN, or n, if there is one.
+
+    XLA reduces its own argmax one entry after another on CPU, and in one kernel on accelerators.
+    """
+    return lax.platform_dependent(scores, cpu=_argmax_by_reductions, default=_argmax_at_once)
+
+
+def _argmax_by_reductions(scores: Float[Array, " n"]) -> Int[Array, ""]:
+    n = scores.size
+    return jnp.where(scores >= scores.max(), jnp.arange(n, dtype=jnp.int32), n).min()
+
+
+def _argmax_at_once(scores: Float[Array, "*n m"]) -> Int[Array, "*n"]:
+    return jnp.argmax(scores, axis=-1).astype(jnp.int32)
+
+
+def argmax_rows(scores: Float[Array, "n m"]) -> Int[Array, " n"]:
+    """Index of a largest entry of every row of a wide matrix; among equal entries any may win."""
+    return lax.platform_dependent(scores, cpu=_argmax_rows_by_slots, default=_argmax_at_once)
+
+
+def _argmax_rows_by_slots(scores: Float[Array, "n m"]) -> Int[Array, " n"]:
+    """64 neighbouring columns compete side by side first, and only the winners are reduced one by one."""
+    n, m = scores.shape
+    blocks = -(-m // SLOTS)
+    padded = jnp.pad(scores, ((0, 0), (0, blocks * SLOTS - m)), constant_values=-jnp.inf)
+    padded = padded.reshape(n, blocks, SLOTS)
+    best, block = padded[:, 0], jnp.zeros((n, SLOTS), jnp.int32)
+    for i in range(1, blocks):
+        better = padded[:, i] > best
+        best = jnp.where(better, padded[:, i], best)
+        block = jnp.where(better, i, block)
+    slot = jnp.argmax(best, axis=1).astype(jnp.int32)
+    return slot + SLOTS * jnp.take_along_axis(block, slot[:, None], axis=1)[:, 0]
+
+
+def matvec(A: Float[Array, "n m"], x: Float[Array, " m"]) -> Float[Array, " n"]:
+    """A x: a product on CPU; on accelerators, where that is a kernel of its own, a sum, which fuses with others."""
+    return lax.platform_dependent(A, x, cpu=jnp.matmul, default=_matvec_by_sums)
+
+
+def _matvec_by_sums(A: Float[Array, "n m"], x: Float[Array, " m"]) -> Float[Array, " n"]:
+    return (A * x[None, :]).sum(axis=1)
+
+
+def map_large(function: Callable[[Any], Any], xs: Any) -> Any:
+    """A function whose results in between are large, along the leading axis: one after another on CPU, or `vmap`.
+
+    All of them together would leave a CPU's cache.
+    """
+    return lax.platform_dependent(xs, cpu=lambda xs: lax.map(function, xs), default=jax.vmap(function))
+
+
+def fori_loop(
+    first: Int[Array, ""], end: Int[Array, ""], step: Callable[[Int[Array, ""], Any], Any], carry: Any
+) -> Any:
+    """As lax.fori_loop; on GPUs in strides of a fixed number of steps, of which those beyond the end leave no trace.
+
+    A GPU returns to the host before every pass of a loop whose end the host does not know: here, once a stride.
+    """
+
+    def plain(first: Int[Array, ""], end: Int[Array, ""], carry: Any) -> Any:
+        return lax.fori_loop(first, end, step, carry)
+
+    def strided(first: Int[Array, ""], end: Int[Array, ""], carry: Any) -> Any:
+        def one(i: Int[Array, ""], carry: Any) -> Any:
+            return jax.tree.map(lambda new, old: jnp.where(i < end, new, old), step(i, carry), carry)
+
+        def stride(moving: tuple) -> tuple:
+            i, carry = moving
+            return i + STRIDE, lax.fori_loop(0, STRIDE, lambda j, carry: one(i + j, carry), carry)
+
+        return lax.while_loop(lambda moving: moving[0] < end, stride, (first, carry))[1]
+
+    return lax.platform_dependent(first, end, carry, cuda=strided, rocm=strided, default=plain)

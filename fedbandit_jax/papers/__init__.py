@@ -1,0 +1,1 @@
+"""Papers as data: experiments, claims and bounds of each; playing, tuning and judging them."""

@@ -1,0 +1,202 @@
+"""The verdict: does a claim hold, with what figure, and if not, why.
+
+A claim holds if the whole 95 % interval of what was measured clears it, does not hold if the whole interval falls short
+of it, and is undecided otherwise. A claim about every baseline holds if it holds for each, and does not if it fails for
+one. Users are the units of these intervals: they speak of other users of the same data too.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from fedbandit_jax.papers.fedconpe import BASELINES, Experiment
+from fedbandit_jax.results import statistics
+from fedbandit_jax.results.results import Results
+
+HOLDS, FAILS, UNDECIDED = "holds", "does not hold", "undecided"
+# An exponent within 0.1 counts as equal: log(K M ...) alone moves one by 0.5 / LOG, about 0.05. Over K = 100 to 300 it
+# is a change of 12 %, over M = 3 to 15 one of 17 %.
+TOLERANCE = 0.1
+US = "FedConPE"
+
+Row = dict[str, Any]
+
+
+def decide(low: float, high: float, least: float = -np.inf, most: float = np.inf) -> str:
+    """Is a value, known to lie in [low, high], within [least, most]?"""
+    if np.isnan(low) or np.isnan(high):
+        return UNDECIDED
+    if least <= low and high <= most:
+        return HOLDS
+    return FAILS if high < least or low > most else UNDECIDED
+
+
+def decide_all(words: Sequence[str]) -> str:
+    """Of a claim about each of several."""
+    if FAILS in words:
+        return FAILS
+    return HOLDS if words and set(words) == {HOLDS} else UNDECIDED
+
+
+def judge(experiment: Experiment, results: Results) -> list[Row]:
+    """The rows of the verdict table that an experiment gives, without preset and data set."""
+    if experiment.x == "clients":
+        rows = [judge_linear(results), judge_root(results)]
+    elif experiment.x == "arms":
+        rows = [judge_flat(results)]
+    elif experiment.metric == "conversations":
+        rows = [judge_questions(results, schedule) for schedule in experiment.schedules]
+    elif experiment.metric == "theta_error":
+        rows = [judge_accuracy(experiment, results)]
+    else:
+        rows = [judge_below(results.compare(US), experiment.claim, experiment.least_percent, "regret")]
+    tell = explain_questions if experiment.metric == "conversations" else explain
+    for row in rows:
+        about_baselines = row.pop("about_baselines", False)  # of which FedConPE's phases tell nothing
+        row["why"] = "" if row["verdict"] == HOLDS or about_baselines else tell(results)
+    return [{"experiment": experiment.id, **row} for row in rows]
+
+
+def judge_below(comparisons: pd.DataFrame, claim: str, percent: float, what: str, others: Any = BASELINES) -> Row:
+    """FedConPE lies at least `percent` below each of the others; the row tells of the one that decides."""
+    table = comparisons[comparisons["other"].isin(others)]
+    words = [decide(low, high, percent) for low, high in zip(table["low"], table["high"], strict=True)]
+    verdict = decide_all(words)
+    # The others that make the verdict; among them, the one that FedConPE beats least.
+    decisive = table[[word == verdict for word in words]]
+    worst = decisive.loc[decisive["percent_below"].idxmin()]
+    value, low, high = (float(worst[name]) for name in ("percent_below", "low", "high"))
+    return {
+        "claim": claim,
+        "verdict": verdict,
+        "value": value,
+        "low": low,
+        "high": high,
+        "figure": f"{what} {apart(value, low, high, worst['other'])}",
+    }
+
+
+def apart(value: float, low: float, high: float, other: str) -> str:
+    """How far below another's, in percent, or above; many times as much where it is."""
+    if value <= -100:
+        return f"{1 - value / 100:,.1f} times {other}'s [{1 - high / 100:,.1f}, {1 - low / 100:,.1f}]"
+    if value < 0:
+        return f"{-value:,.1f} % above {other}'s [{-high:,.1f}, {-low:,.1f}]"
+    return f"{value:,.1f} % below {other}'s [{low:,.1f}, {high:,.1f}]"
+
+
+def judge_accuracy(experiment: Experiment, results: Results) -> Row:
+    """The mean error over the first rounds is the lowest."""
+    early = mean_over_rounds(results, experiment.metric, experiment.last_round or experiment.horizon)
+    return judge_below(early.compare(US, experiment.metric), experiment.claim, 0, "mean error")
+
+
+def mean_over_rounds(results: Results, metric: str, last: int) -> Results:
+    """Results whose final metric is its mean over the checkpoints up to a round."""
+    curves = results.to_pandas()
+    run = ["label", *statistics.PLACES, "user", "seed"]
+    means = curves[curves["round"] <= last].groupby(run, sort=False)[metric].mean().reset_index()
+    return Results(means.assign(round=means["horizon"]), pd.DataFrame(), results.settings)
+
+
+def judge_questions(results: Results, schedule: str) -> Row:
+    """FedConPE asks less than the baselines with a schedule, which all ask b(T)."""
+    asked = results.summary("conversations").set_index("label")
+    allowed = float(asked.loc[[label for label in asked.index if label.endswith(f"schedule={schedule}")], "mean"].min())
+    value, low, high = (float(asked.loc[US, name]) for name in ("mean", "low", "high"))
+    formula = {"log": "5 floor(log t)", "linear": "floor(t / 50)"}[schedule]
+    return {
+        "claim": f"FedConPE asks fewer questions than baselines that ask {formula}",
+        "verdict": decide(low, high, most=allowed),
+        "value": value,
+        "low": low,
+        "high": high,
+        "figure": f"{value:,.0f} questions a client [{low:,.0f}, {high:,.0f}], against {allowed:,.0f}",
+    }
+
+
+def judge_linear(results: Results) -> Row:
+    """Each baseline's regret grows like M."""
+    table = results.exponent("clients")
+    table = table[table["label"].isin(BASELINES)]
+    words = [decide(low, high, 1 - TOLERANCE, 1 + TOLERANCE) for low, high in table[["low", "high"]].to_numpy()]
+    verdict = decide_all(words)
+    decisive = table[[word == verdict for word in words]]
+    worst = decisive.loc[(decisive["exponent"] - 1).abs().idxmax()]
+    return {
+        "claim": f"the baselines' regret grows linearly in M: exponents 1 ± {TOLERANCE:g}",
+        "verdict": verdict,
+        **exponent_figure(worst, f" of {worst['label']}"),
+        "about_baselines": True,
+    }
+
+
+def judge_root(results: Results) -> Row:
+    """FedConPE's regret grows like sqrt(M), or slower: an exponent of at most 0.5, within the tolerance."""
+    found = results.exponent("clients", label=US).iloc[0]
+    return {
+        "claim": f"FedConPE's regret grows no faster than sqrt(M): an exponent of at most {0.5 + TOLERANCE:g}",
+        "verdict": decide(found["low"], found["high"], most=0.5 + TOLERANCE),
+        **exponent_figure(found),
+    }
+
+
+def judge_flat(results: Results) -> Row:
+    """FedConPE's regret does not change with K: an exponent of 0, within the tolerance."""
+    table = results.exponent("arms").set_index("label")
+    found = table.loc[US]
+    others = table.loc[[label for label in BASELINES if label in table.index], "exponent"]
+    told = f"; baselines' from {others.min():.2f} to {others.max():.2f}" if len(others) else ""
+    return {
+        "claim": f"FedConPE's regret is flat in K: an exponent of 0 ± {TOLERANCE:g}",
+        "verdict": decide(found["low"], found["high"], -TOLERANCE, TOLERANCE),
+        **exponent_figure(found, told),
+    }
+
+
+def exponent_figure(found: pd.Series, more: str = "") -> Row:
+    value, low, high = (float(found[name]) for name in ("exponent", "low", "high"))
+    return {
+        "value": value,
+        "low": low,
+        "high": high,
+        "figure": f"exponent {value:.2f} [{low:.2f}, {high:.2f}]{more}",
+    }
+
+
+def explain(results: Results, runs: int = 100) -> str:
+    """A sentence on where FedConPE's rounds, regret and questions go, from the phases of some of its runs."""
+    by = ["clients", "arms", "user", "seed"]
+    phases, curves = (t[t["label"] == US].set_index(by).sort_index() for t in (results.phases(), results.to_pandas()))
+    tables = []
+    for run in curves.index.unique()[:: max(1, len(curves.index.unique()) // runs)]:
+        table, curve = phases.loc[[run]], curves.loc[[run]]
+        ends = np.append(0.0, table["start"] + table["length"])
+        regret = np.interp(ends, np.append(0, curve["round"]), np.append(0, curve["regret"]))
+        rounds, lost = table["length"] / ends[-1], np.diff(regret) / max(regret[-1], 1e-12)
+        tables.append(table.assign(rounds=rounds, lost=lost, share_active=table["active_mean"] / run[1]))
+    shares = pd.concat(tables)
+    mean = shares.groupby("phase")[["rounds", "lost", "share_active"]].sum() / len(tables)
+    worst = mean["lost"].idxmax()
+    active = shares[shares["phase"] == worst]["share_active"].mean()
+    told = (
+        f"phase {worst} makes {mean.loc[worst, 'lost']:.0%} of FedConPE's regret: it takes "
+        f"{mean.loc[worst, 'rounds']:.0%} of the rounds, spread over a design on {active:.0%} of the arms"
+    )
+    asked = phases.groupby(by)["questions"].sum().mean()
+    return f"{told}; {shares.groupby(by)['phase'].max().mean():.1f} phases fit, with {asked:,.0f} questions a client"
+
+
+def explain_questions(results: Results) -> str:
+    """A sentence on what FedConPE asks for."""
+    phases = results.phases()
+    phases = phases[phases["label"] == US]
+    asked = phases.groupby("phase")["questions"].sum()
+    most = phases[phases["phase"] == asked.idxmax()]
+    return (
+        f"phase {asked.idxmax()} asks {asked.max() / asked.sum():.0%} of the questions: its designs, on "
+        f"{most['active_mean'].mean():.0f} active arms, leave {most['uploaded'].mean():.0f} directions without enough "
+        f"information, and each is asked about, in {most['questions'].sum() / most['length'].sum():.0%} of the rounds"
+    )

@@ -1,0 +1,369 @@
+"""A report of a folder: one HTML page, a Markdown summary, and every figure as PDF and PNG.
+
+    DIR/report.html     verdicts, figures to zoom into, settings; needs no network and no other file
+    DIR/report.md       the same in short
+    DIR/figures/        NAME.pdf and NAME.png
+
+DIR is what `fedbandit reproduce`, `sweep` or `run`, or `Results.save`, wrote.
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice, product
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from fedbandit_jax import _checks
+from fedbandit_jax.papers.fedconpe import EXPERIMENTS, LINE_UP, Experiment
+from fedbandit_jax.results import statistics
+from fedbandit_jax.results.drawing import AXIS_NAMES, Line, curve_lines, swept_lines
+from fedbandit_jax.results.results import METRICS, Results
+from fedbandit_jax.results.statistics import show
+
+FIRST = tuple(algorithm.title for algorithm in LINE_UP)  # their colours are the same in all figures
+MOST_LINES = 12  # of a figure
+MOST_FIGURES = 48  # of a sweep's report
+MOST_ROWS = 200  # of a sweep's summary
+SCHEDULES = {"log": "5 ⌊log t⌋", "linear": "⌊t/50⌋"}
+PLAIN_NAMES = {
+    **AXIS_NAMES,
+    "theta_error": "‖θ̂ − θ‖",
+    "clients": "clients M",
+    "arms": "arms K",
+    "horizon": "horizon T",
+    "noise": "noise σ",
+}
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A metric of some results, against the round or a swept parameter."""
+
+    name: str  # of its files
+    title: str
+    section: str
+    where: Mapping[str, str]  # what readers may choose by, such as the preset
+    results: Results
+    metric: str
+    x: str = "round"
+    note: str = ""
+    order: Sequence[str] = ()  # labels whose colours come first, so that figures agree
+
+    def lines(self) -> list[Line]:
+        if self.x == "round":
+            return curve_lines(self.results.to_pandas(), self.results.setting_columns(), self.metric)
+        return swept_lines(self.results.final(), self.x, self.metric)
+
+    @property
+    def y_scale(self) -> str:
+        return "log" if self.metric == "theta_error" else "linear"
+
+    def save(self, folder: Path) -> None:
+        """NAME.pdf and NAME.png, in the look of a paper."""
+        import matplotlib.pyplot as plt
+
+        from fedbandit_jax.results.plots import Plots, style
+
+        with style():
+            plots = Plots(self.results, self.order)
+            by_round = self.x == "round"
+            ax = plots.curves(self.metric, y=self.y_scale) if by_round else plots.against(self.x, self.metric)
+            drawn: Any = ax.get_figure(root=True)
+            for form in ("pdf", "png"):
+                drawn.savefig(folder / f"{self.name}.{form}", dpi=200)
+            plt.close(drawn)
+
+
+@dataclass(frozen=True)
+class Table:
+    heading: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Report:
+    title: str
+    intro: Sequence[str]  # paragraphs
+    figures: Sequence[Figure]
+    tables: Sequence[Table]
+    verdicts: Sequence[Mapping[str, Any]] = ()
+    sections: Mapping[str, str] = field(default_factory=dict)  # headings of figures, with a sentence each
+    opening: Sequence[Table] = ()  # tables that come before the figures
+
+
+def write(folder: str | Path) -> Path:
+    """Write report.html, report.md and figures/ into a folder of results; return the path of the page."""
+    from fedbandit_jax.report import pages as report_text
+
+    folder = Path(folder)
+    report = read(folder)
+    (folder / "figures").mkdir(exist_ok=True)
+    for figure in report.figures:
+        figure.save(folder / "figures")
+    (folder / "report.md").write_text(report_text.markdown(report), encoding="utf-8")
+    page = folder / "report.html"
+    page.write_text(report_text.page(report), encoding="utf-8")
+    return page
+
+
+def read(folder: Path) -> Report:
+    """What there is to report of a folder."""
+    if (folder / "reproduction.json").is_file():
+        return of_reproduction(folder)
+    if (folder / "manifest.json").is_file() or (folder / "settings.json").is_file():
+        return of_results(Results.load(folder), folder.resolve().name)
+    allowed = "it must be a folder that fedbandit reproduce, sweep or run wrote"
+    _checks.fail("folder", str(folder), allowed if folder.is_dir() else f"{allowed}, and there is none of that name")
+    raise AssertionError
+
+
+# -------------------------------------------------------------------------------------------------- a reproduction
+
+
+def of_reproduction(folder: Path) -> Report:
+    """The experiments and verdicts that are there; some may be missing."""
+    record = read_json(folder / "reproduction.json")
+    verdicts = read_json(folder / "verdict.json") if (folder / "verdict.json").is_file() else []
+    figures = []
+    for part in record["parts"]:
+        at = folder / part["dataset"] / part["preset"] / part["experiment"]
+        if part["experiment"] in EXPERIMENTS and at.is_dir():
+            figures.append(experiment_figure(EXPERIMENTS[part["experiment"]], part, Results.load(at)))
+    order = list(EXPERIMENTS)
+    figures.sort(key=lambda figure: order.index(figure.name.split("-")[0]))
+    words = [row["verdict"] for row in verdicts]
+    hold, fail = words.count("holds"), words.count("does not hold")
+    told = f"{len(words)} claims judged: {hold} hold, {fail} do not hold, {len(words) - hold - fail} are undecided."
+    intro = [told if words else "No claim has been judged yet."]
+    if record.get("quick"):
+        intro.append("Made with --quick: a taste, with too few users and seeds to decide much.")
+    return Report(
+        "FedConPE: the paper's experiments, rerun and judged",
+        intro,
+        figures,
+        list(tables_of(record)),
+        verdicts,
+        {e.title: f"The paper: {e.claim}." for e in EXPERIMENTS.values()},
+    )
+
+
+def experiment_figure(experiment: Experiment, part: Mapping[str, Any], results: Results) -> Figure:
+    """The paper's figure of an experiment."""
+    curves = results.to_pandas()
+    if experiment.last_round is not None:
+        curves = curves[curves["round"] <= experiment.last_round]
+    if experiment.metric == "conversations":
+        curves = join_schedules(curves)
+    users = curves["user"].nunique()
+    where = {"data set": part["dataset"], "preset": part["preset"]}
+    M, K, T = (span(curves[name]) for name in ("clients", "arms", "horizon"))
+    seeds = span(curves.groupby("label")["seed"].nunique())  # an algorithm may have needed more than another
+    return Figure(
+        file_name(experiment.id, part["preset"], part["dataset"]),
+        f"{part['dataset']}, {part['preset']}",
+        experiment.title,
+        where,
+        Results(in_order(curves), pd.DataFrame(), results.settings),
+        experiment.metric,
+        experiment.x,
+        f"M = {M}, K = {K}, T = {T}; {users} users × {seeds} seeds; bands and bars are 95 % intervals.",
+        FIRST if experiment.metric != "conversations" else (),
+    )
+
+
+def span(values: pd.Series) -> str:
+    """The value, or from which to which."""
+    return show(values.min()) if values.min() == values.max() else f"{show(values.min())} to {show(values.max())}"
+
+
+def in_order(curves: pd.DataFrame) -> pd.DataFrame:
+    """FedConPE first, then the baselines as the paper lists them, then others by name."""
+    place = {title: i for i, title in enumerate(FIRST)}
+
+    def rank(label: str) -> int:
+        return place.get(label.split()[0], len(place))
+
+    return curves.sort_values("label", kind="stable", key=lambda labels: labels.map(rank))
+
+
+def join_schedules(curves: pd.DataFrame) -> pd.DataFrame:
+    """Baselines ask by schedule alone: those of one schedule that ask the same are one line."""
+    if "schedule" not in curves:
+        return curves
+    kept = [curves[curves["schedule"].isna()]]
+    for schedule, rows in curves.groupby("schedule", sort=False):
+        labels = rows["label"].unique()
+        asked = rows.pivot_table(index=["user", "seed", "round"], columns="label", values="conversations")
+        if len(labels) > 1 and asked.notna().all(axis=None) and (asked.nunique(axis=1) == 1).all():
+            name = f"the {len(labels)} baselines, {SCHEDULES.get(str(schedule), schedule)}"
+            rows = rows[rows["label"] == labels[0]].assign(label=name)
+        kept.append(rows)
+    return pd.concat(kept)
+
+
+def tables_of(record: Mapping[str, Any]) -> Iterator[Table]:
+    """Tuned constants, run times, settings."""
+    tuned = [
+        [data, setting, label, ", ".join(f"{name} = {short(value)}" for name, value in constants.items())]
+        for data, settings in record.get("tuned", {}).items()
+        for setting, algorithms in settings.items()
+        for label, constants in algorithms.items()
+    ]
+    if tuned:
+        yield Table("Tuned constants", ("data set", "tuned for", "algorithm", "constants"), tuned)
+    parts = record["parts"]
+    rows = [
+        [
+            *(p[name] for name in ("experiment", "preset", "dataset")),
+            *(str(p[name]) for name in ("users", "seeds")),
+            f"± {p['precision']:.1%}" if p.get("precision") is not None else "",
+            f"{p['seconds']:.1f} s",
+        ]
+        for p in parts
+    ]
+    columns = ("experiment", "preset", "data set", "users", "seeds, at most", "regret given the users", "time")
+    total = f"{sum(part['seconds'] for part in parts):,.0f} s in all; what was found on disk is not counted again."
+    yield Table("Run times and precision", columns, rows, total)
+    commands = record.get("commands") or [record["command"]]
+    yield facts({"command": "\n".join(commands), "made": record["created"], **record.get("settings", {})}, record)
+
+
+def facts(settings: Mapping[str, Any], environment: Mapping[str, Any]) -> Table:
+    """Settings, versions and devices."""
+    told = {name: value for name, value in settings.items() if name not in ("versions", "devices")}
+    told |= environment.get("versions", {})
+    devices = list(environment.get("devices", []))
+    told |= {"devices": ", ".join(f"{devices.count(name)} × {name}" for name in dict.fromkeys(devices))}
+    rows = [[name, short(value)] for name, value in told.items() if value not in (None, "")]
+    return Table("Settings and versions", ("", ""), rows)
+
+
+# ------------------------------------------------------------------------------------------------- a sweep or a run
+
+
+def of_results(results: Results, name: str) -> Report:
+    """Curves at every place, final regret against what was swept, a summary."""
+    final = results.final()
+    varied = statistics.varied_parameters(final, results.setting_columns())
+    places = [c for c in statistics.PLACES if c in final and final[c].nunique() > 1]
+    figures = [*against_figures(results, varied, places), *curve_figures(results, places)]
+    labels = list(in_order(final)["label"].unique())
+    intro = [
+        f"{counted(len(final), 'run')} of {', '.join(labels) if len(labels) < 8 else f'{len(labels)} algorithms'} on "
+        f"{', '.join(final['dataset'].unique())}: "
+        f"{counted(final['user'].nunique(), 'user')}, {counted(final['seed'].nunique(), 'seed')} each."
+    ]
+    if len(figures) > MOST_FIGURES:
+        intro.append(f"The first {MOST_FIGURES} of {len(figures)} figures are shown.")
+    sections = {
+        "Regret": "Summed over clients; less is better.",
+        "Against what was swept": "Lines are fitted power laws.",
+    }
+    settings, summary = facts(results.settings, results.settings), summary_table(results, places)
+    return Report(name, intro, figures[:MOST_FIGURES], [settings], (), sections, [summary])
+
+
+def curve_figures(results: Results, places: Sequence[str]) -> Iterator[Figure]:
+    for where, part in split(results, places):
+        best, note = least(part)
+        yield Figure(
+            file_name("regret", where), in_words(where) or "All", "Regret", where, best, "regret", "round", note
+        )
+
+
+def against_figures(results: Results, varied: Sequence[str], places: Sequence[str]) -> Iterator[Figure]:
+    for parameter in varied:
+        for where, part in split(results, [c for c in places if c != parameter]):
+            if not swept_lines(part.final(), parameter, "regret", fit=False):
+                continue
+            best, note = least(part, parameter)
+            title = ", ".join(filter(None, (f"against {PLAIN_NAMES.get(parameter, parameter)}", in_words(where))))
+            name = file_name(f"regret-{parameter}", where)
+            yield Figure(name, title, "Against what was swept", where, best, "regret", parameter, note)
+
+
+def split(results: Results, columns: Sequence[str]) -> Iterator[tuple[dict[str, str], Results]]:
+    """The results of each combination of values of some columns, and what these are."""
+    curves = in_order(results.to_pandas())
+    for values in product(*(sorted(curves[c].unique()) for c in columns)):
+        rows = curves[(curves[list(columns)] == list(values)).all(axis=1)] if columns else curves
+        if len(rows):
+            where = {c: show(v) for c, v in zip(columns, values, strict=True)}
+            yield where, Results(rows, pd.DataFrame(), results.settings)
+
+
+def least(results: Results, parameter: str | None = None) -> tuple[Results, str]:
+    """The settings of least final regret, if there are too many for a figure, and a note that says so."""
+    final = results.final()
+    lines = [(label, rows) for label, _, rows in statistics.lines(final, *([parameter] if parameter else []))]
+    if len(lines) <= MOST_LINES:
+        return results, ""
+    ranked = sorted(lines, key=lambda line: line[1]["regret"].mean())
+    labels = {label for _, rows in islice(ranked, MOST_LINES) for label in final.loc[rows.index, "label"]}
+    curves = results.to_pandas()
+    note = f"The {MOST_LINES} of {len(lines)} with least final regret."
+    return Results(curves[curves["label"].isin(labels)], pd.DataFrame(), results.settings), note
+
+
+def summary_table(results: Results, places: Sequence[str]) -> Table:
+    """Final metrics of every setting."""
+    found = {metric: results.summary(metric) for metric in METRICS}
+    order = found["regret"].sort_values([*places, "mean"]).index
+    rows = [
+        [
+            found["regret"].loc[i, "label"],
+            *(show(found["regret"].loc[i, c]) for c in places),
+            *(mean_and_half(found[metric].loc[i]) for metric in METRICS),
+        ]
+        for i in order[:MOST_ROWS]
+    ]
+    names = [PLAIN_NAMES[metric] for metric in METRICS]
+    note = "At the last round: mean and half its 95 % interval."
+    if len(order) > MOST_ROWS:
+        note += f" The first {MOST_ROWS} of {len(order)} settings."
+    return Table("Summary", ("algorithm", *(PLAIN_NAMES.get(c, c) for c in places), *names), rows, note)
+
+
+# --------------------------------------------------------------------------------------------------------- helpers
+
+
+def mean_and_half(row: pd.Series) -> str:
+    half = row["high"] - row["mean"]
+    return short(row["mean"]) + (f" ± {half:.2g}" if half > 0 else "")
+
+
+def short(value: Any) -> str:
+    """A value in few digits, or as it is."""
+    if isinstance(value, float):
+        return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name} {short(entry)}" for name, entry in value.items())
+    if isinstance(value, list | tuple):
+        return ", ".join(short(entry) for entry in value)
+    return str(value)
+
+
+def counted(count: int, what: str) -> str:
+    return f"{count} {what}" + ("" if count == 1 else "s")
+
+
+def in_words(where: Mapping[str, str]) -> str:
+    return ", ".join(f"{name}={value}" for name, value in where.items())
+
+
+def file_name(*parts: Any) -> str:
+    """A plain name for a file, out of anything."""
+    text = "-".join(in_words(part) if isinstance(part, Mapping) else str(part) for part in parts if part)
+    return "".join(c if c.isalnum() or c in "-=." else "-" for c in text.replace(", ", "-"))
+
+
+def read_json(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{path} is damaged: it is not JSON") from error

@@ -1,0 +1,273 @@
+"""Figures of Results, with matplotlib."""
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any
+
+import matplotlib.pyplot as plt
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.ticker import MaxNLocator
+
+from fedbandit_jax import _checks
+from fedbandit_jax.results import statistics
+from fedbandit_jax.results.drawing import (
+    AXIS_NAMES,
+    BANDS,
+    PHASE_METRICS,
+    SCALES,
+    STYLE,
+    STYLES,
+    Look,
+    check_positive,
+    check_scales,
+    curve_lines,
+    decimals,
+    dodged,
+    draw_phases,
+    errors,
+    finish,
+    intervals,
+    named,
+    new_axes,
+    pareto_front,
+    phase_values,
+    scale,
+    show_values,
+    swept_lines,
+)
+from fedbandit_jax.results.results import METRICS
+from fedbandit_jax.results.statistics import show
+
+if TYPE_CHECKING:
+    from fedbandit_jax.results.results import Results
+
+
+def style(**changes: Any) -> AbstractContextManager[None]:
+    """The look of a paper: `with fb.plots.style(): results.plot.regret().figure.savefig("regret.pdf")`.
+
+    `changes` are matplotlib's rcParams with "_" for ".", such as figure_figsize=(3.3, 2.2).
+    """
+    known: dict[str, Any] = {name.replace(".", "_"): name for name in plt.rcParams}
+    for name in changes:
+        if name not in known:
+            _checks.fail("changes", name, "it must be one of matplotlib's rcParams with '_' for '.'")
+    look: dict[Any, Any] = STYLE | {known[name]: value for name, value in changes.items()}
+    return plt.rc_context(look)
+
+
+class Plots:
+    """`results.plot`: each method draws on an Axes and returns it.
+
+    `order` lists labels whose colours are taken first, so that figures of several results agree.
+    """
+
+    def __init__(self, results: "Results", order: Sequence[str] = ()) -> None:
+        self.results = results
+        self.order = order
+
+    def regret(self, ax: Axes | None = None, band: str = "interval") -> Axes:
+        """Mean cumulative regret of every setting with its 95 % band."""
+        return self.curves("regret", ax, band)
+
+    def conversations(self, ax: Axes | None = None, band: str = "interval") -> Axes:
+        """Mean number of questions so far."""
+        return self.curves("conversations", ax, band)
+
+    def theta_error(self, ax: Axes | None = None, band: str = "interval") -> Axes:
+        """Error of the estimate, on a logarithmic axis."""
+        return self.curves("theta_error", ax, band, y="log")
+
+    def curves(
+        self, metric: str, ax: Axes | None = None, band: str = "interval", x: str = "linear", y: str = "linear"
+    ) -> Axes:
+        """A metric against the round, a line per setting.
+
+        The mean with its 95 % t-interval, or for band="quantiles" the median between the 10 % and 90 % quantiles of
+        the runs.
+        """
+        _checks.choice("metric", metric, METRICS)
+        _checks.choice("band", band, BANDS)
+        check_scales(x, y)
+        lines = curve_lines(self.results.to_pandas(), self.results.setting_columns(), metric, band)
+        for line in lines:
+            check_positive("y", y, line.middle.max(keepdims=True), f"{metric} of {line.name}")
+        own, ax = ax is None, ax or new_axes()
+        look = Look([line[:2] for line in lines], self.order)
+        for i, line in enumerate(lines):
+            every = max(len(line.at) // 6, 1)
+            drawn = look(line.label, line.place)
+            ax.plot(line.at, line.middle, label=line.name, markevery=(i % every, every), **drawn)
+            ax.fill_between(line.at, line.low, line.high, color=drawn["color"], alpha=0.25, linewidth=0)
+        ax.set_xlabel("round")
+        ax.set_ylabel(AXIS_NAMES[metric])
+        scale(ax, x, y, lowest=min(line.middle[line.middle > 0].min(initial=np.inf) for line in lines))
+        return finish(ax, own)
+
+    def against(
+        self,
+        parameter: str,
+        metric: str = "regret",
+        x: str = "linear",
+        y: str = "linear",
+        fit: bool = True,
+        interval: str = "t",
+        ax: Axes | None = None,
+    ) -> Axes:
+        """A final metric against a swept parameter, with 95 % error bars, a line per label.
+
+        With `fit` the line is the fitted power law, its exponent and interval in the legend (`results.exponent`).
+        """
+        _checks.choice("metric", metric, METRICS)
+        _checks.choice("interval", interval, statistics.INTERVALS)
+        check_scales(x, y)
+        final = self.results.final()
+        self._check_varied("parameter", parameter)
+        lines = swept_lines(final, parameter, metric, interval, fit)
+        for line in lines:
+            check_positive("x", x, line.at, parameter)
+            check_positive("y", y, line.middle, f"{metric} of {line.name}")
+        own, ax = ax is None, ax or new_axes()
+        look = Look([line[:2] for line in lines], self.order)
+        for line, at in zip(lines, dodged(lines, x), strict=True):
+            drawn, name = look(line.label, line.place), line.fitted
+            if name != line.name:
+                dense = np.geomspace(line.at.min(), line.at.max(), 100)
+                law = line.law["factor"] * dense ** line.law["exponent"]
+                ax.plot(dense, law, markevery=[], label=name, **drawn)
+                name, drawn["linestyle"] = "_points", "none"
+            bars = [line.middle - line.low, line.high - line.middle]
+            ax.errorbar(at, line.middle, yerr=bars, capsize=3, label=name, **drawn)
+        ax.set_xlabel(AXIS_NAMES.get(parameter, parameter))
+        ax.set_ylabel(AXIS_NAMES[metric])
+        lowest = min(line.middle[line.middle > 0].min(initial=np.inf) for line in lines)
+        scale(ax, x, y, lowest=lowest, zero=False)
+        show_values(ax, sorted({float(value) for line in lines for value in line.at}), x)
+        return finish(ax, own)
+
+    def heatmap(self, x: str, y: str, metric: str = "regret", label: str | None = None, ax: Axes | None = None) -> Axes:
+        """Means of a final metric over two swept parameters, with half their 95 % intervals in the cells."""
+        _checks.choice("metric", metric, METRICS)
+        self._check_varied("x", x)
+        self._check_varied("y", y)
+        if x == y:
+            _checks.fail("y", y, "it must be another parameter than x")
+        lines = list(statistics.lines(self.results.final(), x, y))
+        names = list(dict.fromkeys(name for name, _, _ in lines))
+        if label is not None or len(names) > 1:
+            _checks.choice("label", label, names)
+        chosen = [(place, rows) for name, place, rows in lines if label in (None, name)]
+        if len(chosen) > 1:
+            places = " and ".join(place for place, _ in chosen)
+            _checks.fail("x, y", (x, y), f"nothing else may vary, but there are {places}")
+        points = intervals(chosen[0][1], [x, y], metric)
+        means, halves = (points[column].unstack(x) for column in ("mean", "half"))
+        digits = decimals(means.to_numpy())
+        ax = ax or new_axes()
+        mesh = ax.pcolormesh(np.ma.masked_invalid(means), cmap="cividis", edgecolors="white", linewidth=1)
+        shades = (means - means.min(axis=None)) / max(np.ptp(points["mean"]), 1e-300)
+        for (row, column), mean in np.ndenumerate(means):
+            if np.isfinite(mean):
+                half = halves.iloc[row, column]
+                text = f"{mean:.{digits}f}" + (f"\n±{half:.{digits}f}" if np.isfinite(half) else "")
+                color = "white" if shades.iloc[row, column] < 0.55 else "black"
+                ax.text(column + 0.5, row + 0.5, text, color=color, ha="center", va="center", linespacing=1.3)
+        ax.set_xticks(np.arange(means.shape[1]) + 0.5, [show(v) for v in means.columns])
+        ax.set_yticks(np.arange(means.shape[0]) + 0.5, [show(v) for v in means.index])
+        ax.tick_params(length=0)
+        ax.spines[:].set_visible(False)
+        ax.set_xlabel(AXIS_NAMES.get(x, x))
+        ax.set_ylabel(AXIS_NAMES.get(y, y))
+        bar = ax.figure.colorbar(mesh, ax=ax, label=AXIS_NAMES[metric])
+        bar.outline.set_visible(False)
+        return ax
+
+    def tradeoff(
+        self,
+        x: str = "conversations",
+        y: str = "regret",
+        x_scale: str = "linear",
+        y_scale: str = "linear",
+        ax: Axes | None = None,
+    ) -> Axes:
+        """Two final metrics of every setting with 95 % error bars, and the Pareto front of each place.
+
+        Filled are the settings that no other of their place betters in both; less is better.
+        """
+        _checks.choice("x", x, METRICS)
+        _checks.choice("y", y, METRICS)
+        _checks.choice("x_scale", x_scale, SCALES)
+        _checks.choice("y_scale", y_scale, SCALES)
+        if x == y:
+            _checks.fail("y", y, "it must be another metric than x")
+        lines = list(statistics.lines(self.results.final()))
+        look = Look([(label, "") for label, _, _ in lines], self.order)
+        points = [[intervals(rows, ["horizon"], metric) for metric in (x, y)] for _, _, rows in lines]
+        at = np.array([[found["mean"].iloc[0] for found in both] for both in points])
+        check_positive("x_scale", x_scale, at[:, 0], x)
+        check_positive("y_scale", y_scale, at[:, 1], y)
+        own, ax = ax is None, ax or new_axes()
+        on_front: set[int] = set()
+        for i, place in enumerate(dict.fromkeys(place for _, place, _ in lines)):
+            here = [k for k, line in enumerate(lines) if line[1] == place]
+            front = [here[k] for k in pareto_front(at[here])]
+            on_front.update(front)
+            # No setting lies left of and below this staircase; it reaches as far as the settings do.
+            corners = [(at[front[0], 0], at[here, 1].max()), *at[front], (at[here, 0].max(), at[front[-1], 1])]
+            steps: dict[str, Any] = {"drawstyle": "steps-post", "linestyle": STYLES[i % len(STYLES)]}
+            name = named("Pareto front", place)
+            ax.plot(*np.transpose(corners), color="0.45", linewidth=1, zorder=1, label=name, **steps)
+        seen: set[str] = set()
+        for k, (label, _, _) in enumerate(lines):
+            drawn = look(label, "") | {"linestyle": "none", "markersize": 6, "elinewidth": 1, "capsize": 2}
+            drawn |= {} if k in on_front else {"markerfacecolor": "white"}
+            xerr, yerr = (errors(found) for found in points[k])
+            name = "_again" if label in seen else label
+            ax.errorbar(at[k, :1], at[k, 1:], xerr=xerr, yerr=yerr, label=name, **drawn)
+            seen.add(label)
+        ax.set_xlabel(AXIS_NAMES[x])
+        ax.set_ylabel(AXIS_NAMES[y])
+        scale(ax, x_scale, y_scale, lowest=at[:, 1].min(), zero=False)
+        return finish(ax, own)
+
+    def phases(self, metric: str = "active", label: str | None = None, ax: Axes | None = None) -> Axes:
+        """A diagnostic by phase, mean and 95 % interval over the runs that reach it.
+
+        "active" arms; "questions"; "lambda_min" before (hollow) and after the questions, against the wanted s (grey);
+        "max_gap" against 4 (1 + elimination_scale) sqrt(N / M) eps (grey), its bound on the good event from the
+        second phase on.
+        """
+        _checks.choice("metric", metric, PHASE_METRICS)
+        table = phase_values(self.results.phases(), metric)
+        if not len(table):
+            _checks.fail("metric", metric, "no algorithm of these results tells it by phase")
+        if label is not None:
+            _checks.choice("label", label, table["label"].unique())
+            table = table[table["label"] == label]
+        own, ax = ax is None, ax or new_axes()
+        ax.set_yscale("log" if metric == "max_gap" else "linear")
+        lines = list(statistics.lines(table))
+        look = Look([line[:2] for line in lines], self.order)
+        for name, place, rows in lines:
+            drawn, title = look(name, place), named(name, place)
+            draw_phases(ax, rows, "value", label=title + (", after" if metric == "lambda_min" else ""), **drawn)
+            if "before" in rows:
+                hollow = drawn | {"markerfacecolor": "white", "linestyle": ":"}
+                draw_phases(ax, rows, "before", label=f"{title}, before", **hollow)
+            if "bound" in rows and rows["bound"].notna().any():
+                bound = rows.groupby("phase")["bound"].mean().dropna()
+                grey = {"color": "0.55", "marker": drawn["marker"], "markersize": 3, "linewidth": 1}
+                what = "wanted $s$" if metric == "lambda_min" else "bound"
+                ax.plot(bound.index, bound, label=f"{title}, {what}", zorder=1, **grey)
+        ax.set_xlabel("phase")
+        ax.set_ylabel(PHASE_METRICS[metric])
+        ax.xaxis.set_major_locator(MaxNLocator(integer=True))
+        if metric != "max_gap":
+            ax.set_ylim(bottom=0)
+        if metric == "active":
+            ax.yaxis.set_major_locator(MaxNLocator(integer=True))
+        return finish(ax, own)
+
+    def _check_varied(self, argument: str, name: str) -> None:
+        final = self.results.final()
+        statistics.check_varied(argument, name, statistics.varied_parameters(final, self.results.setting_columns()))

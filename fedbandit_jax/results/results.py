@@ -1,0 +1,235 @@
+"""Results: tidy tables of every run, statistics, storage."""
+
+import json
+import platform
+from collections.abc import Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import jax
+import numpy as np
+import pandas as pd
+from pandas.api.types import is_object_dtype
+
+from fedbandit_jax import _checks
+from fedbandit_jax.results import statistics
+from fedbandit_jax.clocks.base import Trace
+
+if TYPE_CHECKING:
+    from fedbandit_jax.results.plots import Plots
+
+METRICS = ("regret", "conversations", "communication", "theta_error")
+SETTING = ("dataset", "algorithm", "label", "clients", "arms", "horizon", "noise")  # and the hyperparameters
+RUN = (*SETTING, "user", "seed")
+FLAGS = ("complete", "lemma_holds", "good_event", "best_arm_active")
+
+
+def describe_environment(devices: Sequence[jax.Device]) -> dict[str, Any]:
+    """Versions and devices, for the record."""
+    packages = ("fedbandit-jax", "jax", "jaxlib", "numpy")
+    return {
+        "versions": {"python": platform.python_version(), **{name: version(name) for name in packages}},
+        "devices": [f"{d.platform}:{d.device_kind}" for d in devices],
+        "prng": str(jax.config.values["jax_default_prng_impl"]),
+    }
+
+
+class Results:
+    """Curves of all runs at their checkpoints, the diagnostics of their phases, and how they were made."""
+
+    def __init__(self, curves: pd.DataFrame, phases: pd.DataFrame, settings: dict[str, Any]) -> None:
+        self._curves = curves
+        self._phases = phases
+        self.settings = settings
+
+    @classmethod
+    def from_traces(
+        cls, tables: Sequence[tuple[str, pd.DataFrame, np.ndarray, Trace]], settings: dict[str, Any]
+    ) -> "Results":
+        """Tidy up (data set, a table with a row per run, the rounds kept, traces with axes R and P) of each program."""
+        tidied = []
+        for dataset, runs, rounds, trace in tables:
+            runs = runs.copy()
+            runs.insert(0, "dataset", dataset)
+            check_finite(runs, trace)
+            tidied.append(tidy(runs, rounds, trace))
+        return cls.from_tables(tidied, settings)
+
+    @classmethod
+    def from_tables(cls, tables: Sequence[tuple[pd.DataFrame, pd.DataFrame]], settings: dict[str, Any]) -> "Results":
+        """Put together tidy (curves, phases) of each program; phases may be empty."""
+        ordered = missing_as_nan(pd.concat([curves for curves, _ in tables], ignore_index=True))
+        trailing = ["round", *METRICS]
+        ordered = ordered[[c for c in ordered.columns if c not in trailing] + trailing]
+        phases = [found for _, found in tables if len(found)]
+        diagnostics = missing_as_nan(pd.concat(phases, ignore_index=True)) if phases else pd.DataFrame()
+        return cls(ordered, diagnostics, settings)
+
+    def to_pandas(self) -> pd.DataFrame:
+        """A row per run and checkpoint."""
+        return self._curves.copy()
+
+    def final(self) -> pd.DataFrame:
+        """A row per run, at the last round."""
+        return self._curves[self._curves["round"] == self._curves["horizon"]].reset_index(drop=True)
+
+    def phases(self) -> pd.DataFrame:
+        """A row per run and phase: length, active arms, questions, eigenvalues, good event and more."""
+        return self._phases.copy()
+
+    def summary(self, metric: str = "regret", interval: str = "t") -> pd.DataFrame:
+        """Mean, standard deviation, count and 95 % interval, "t" or "bootstrap", of a final metric per setting."""
+        _checks.choice("metric", metric, METRICS)
+        _checks.choice("interval", interval, statistics.INTERVALS)
+        groups = self.final().groupby(self.setting_columns(), dropna=False, sort=False)
+        found = groups.apply(lambda g: statistics.mean_interval(g, metric, interval), include_groups=False)
+        return found.reset_index()
+
+    def quantiles(self, metric: str = "regret", levels: Sequence[float] = (0.1, 0.5, 0.9)) -> pd.DataFrame:
+        """Quantiles of a metric over the runs of each setting, at every checkpoint: columns q10, q50, q90."""
+        _checks.choice("metric", metric, METRICS)
+        if not len(levels):
+            _checks.fail("levels", levels, "it must name at least one quantile")
+        levels = [_checks.real("levels", level, 0, 1) for level in levels]
+        return statistics.quantile_table(self._curves, [*self.setting_columns(), "round"], metric, levels)
+
+    def exponent(self, parameter: str, metric: str = "regret", label: str | None = None) -> pd.DataFrame:
+        """Fitted p of final metric = factor * parameter^p, with a 95 % interval, for each label and place.
+
+        A hyperparameter that is swept leaves the label: FedConPE N=1 and FedConPE N=2 are FedConPE.
+        """
+        _checks.choice("metric", metric, METRICS)
+        final = self.final()
+        statistics.check_varied("parameter", parameter, statistics.varied_parameters(final, self.setting_columns()))
+        lines = statistics.swept_lines(final, parameter)
+        if label is not None:
+            _checks.choice("label", label, dict.fromkeys(name for name, _, _ in lines))
+        rows = []
+        for name, _, group in lines:
+            if label in (None, name):
+                place = {c: group[c].iloc[0] for c in statistics.PLACES if c != parameter}
+                rows.append({"label": name} | place | statistics.power_law(group, parameter, metric))
+        return pd.DataFrame(rows)
+
+    def setting_columns(self) -> list[str]:
+        """The columns that tell one setting from another."""
+        skip = {"user", "seed", "round", *METRICS}
+        return [c for c in self._curves.columns if c not in skip]
+
+    def only(self, *labels: str) -> "Results":
+        """The results of some algorithms."""
+        for label in labels:
+            _checks.choice("label", label, self._curves["label"].unique())
+        curves, phases = (
+            table[table["label"].isin(labels)].reset_index(drop=True) if len(table) else table
+            for table in (self._curves, self._phases)
+        )
+        return Results(curves, phases, self.settings)
+
+    def compare(self, label: str, metric: str = "regret") -> pd.DataFrame:
+        """How many percent `label` lies below each other algorithm at the last round, with a 95 % interval.
+
+        Paired: both play the same users, arm sets and seeds, and only runs that both have count. `difference` is
+        label's mean less the other's. The intervals are bootstraps over users, then seeds within a user.
+        """
+        _checks.choice("metric", metric, METRICS)
+        final = self.final()
+        _checks.choice("label", label, final["label"].unique())
+        where = list(statistics.PLACES)
+        rows = []
+        for place, group in final.groupby(where, sort=False):
+            table = group.pivot_table(index=["user", "seed"], columns="label", values=metric, sort=False)
+            if label not in table:
+                continue
+            for other in table.columns.drop(label):
+                pairs = table[[label, other]].dropna()
+                if len(pairs):
+                    found = statistics.paired(pairs)
+                    rows.append(dict(zip(where, place, strict=True)) | {"label": label, "other": other} | found)
+        return pd.DataFrame(rows)
+
+    @property
+    def plot(self) -> "Plots":
+        from fedbandit_jax.results.plots import Plots  # matplotlib is slow to import and not always wanted
+
+        return Plots(self)
+
+    def save(self, folder: str | Path) -> Path:
+        """Write curves.parquet, phases.parquet and settings.json into a folder."""
+        folder = Path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        numbers_as_words(self._curves).to_parquet(folder / "curves.parquet")
+        numbers_as_words(self._phases).to_parquet(folder / "phases.parquet")
+        (folder / "settings.json").write_text(json.dumps(self.settings, indent=2) + "\n")
+        return folder
+
+    @classmethod
+    def load(cls, folder: str | Path) -> "Results":
+        """Read what `save` wrote, or the folder that a sweep got as `out`."""
+        folder = Path(folder)
+        if (folder / "manifest.json").is_file():
+            from fedbandit_jax import storage  # which makes Results itself
+
+            return storage.load(folder)
+        missing = [n for n in ("curves.parquet", "phases.parquet", "settings.json") if not (folder / n).is_file()]
+        if missing:
+            raise FileNotFoundError(f"{folder} holds no saved results: {', '.join(missing)} not found")
+        return cls(
+            words_as_numbers(pd.read_parquet(folder / "curves.parquet")),
+            words_as_numbers(pd.read_parquet(folder / "phases.parquet")),
+            json.loads((folder / "settings.json").read_text()),
+        )
+
+    def __repr__(self) -> str:
+        labels = ", ".join(self._curves["label"].unique())
+        return f"Results({len(self.final())} runs of {labels})"
+
+
+def tidy(runs: pd.DataFrame, rounds: np.ndarray, trace: Trace) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Curves, a row per run and checkpoint, and phases, a row per run and phase, after the columns of `runs`."""
+    values = {name: np.asarray(getattr(trace, name), np.float64).ravel() for name in METRICS}
+    table = runs.iloc[np.repeat(np.arange(len(runs)), len(rounds))].reset_index(drop=True)
+    curves = table.assign(round=np.tile(rounds, len(runs)), **values)
+    if not trace.phases:
+        return curves, pd.DataFrame()
+    run, row = np.nonzero(trace.phases["phase"])
+    found = {name: np.asarray(column[run, row], np.float64) for name, column in trace.phases.items()}
+    found |= {name: found[name].astype(bool) for name in FLAGS if name in found}
+    phases = runs.iloc[run].reset_index(drop=True).assign(**found | {"phase": found["phase"].astype(int)})
+    return curves, phases
+
+
+def missing_as_nan(table: pd.DataFrame) -> pd.DataFrame:
+    """None in a column of numbers, such as sigma, as NaN."""
+    objects = [c for c in table if is_object_dtype(table[c])]
+    numeric = [c for c in objects if not table[c].map(lambda x: isinstance(x, str)).any()]
+    return table.astype(dict.fromkeys(numeric, float))
+
+
+def numbers_as_words(table: pd.DataFrame) -> pd.DataFrame:
+    """Columns where words and numbers meet, such as C=0.5 and C="realised", as words: parquet wants one type."""
+    mixed = [c for c in table if is_object_dtype(table[c])]
+    return table.assign(**{c: table[c].map(str, na_action="ignore") for c in mixed})
+
+
+def words_as_numbers(table: pd.DataFrame) -> pd.DataFrame:
+    """Undo `numbers_as_words`, in the columns of hyperparameters."""
+    for name in table.select_dtypes(exclude=["number", "bool"]).columns.difference(RUN):
+        numbers = pd.to_numeric(table[name], errors="coerce")
+        if numbers.notna().any():
+            table[name] = table[name].astype(object).where(numbers.isna(), numbers.astype(object))
+    return table
+
+
+def not_finite(trace: Trace) -> dict[str, np.ndarray]:
+    """Which runs of a trace with axes R and P have a curve that is not finite, by metric."""
+    return {name: ~np.isfinite(np.asarray(getattr(trace, name))).all(axis=1) for name in METRICS}
+
+
+def check_finite(runs: pd.DataFrame, trace: Trace) -> None:
+    """Name the first run whose curves are not finite."""
+    for name, bad in not_finite(trace).items():
+        if bad.any():
+            row = runs.iloc[int(np.argmax(bad))].to_dict()
+            raise FloatingPointError(f"{name} is not finite in {bad.sum()} of {len(runs)} runs, first in {row}")

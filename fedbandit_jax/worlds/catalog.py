@@ -1,0 +1,248 @@
+"""Catalog: the pool of arms, key terms and users that federations are drawn from.
+
+Axis letters: J key terms, U users, A arms of the pool, d dimensions.
+"""
+
+import hashlib
+import json
+import os
+import zipfile
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedbandit_jax import _checks
+
+PROBES = 10_000  # unit vectors tried for the realised C
+MATRICES = ("arms", "key_terms", "users")
+NAMES = ("arm_names", "key_term_names", "user_ids")
+DESCRIBED = {
+    "name": "data set",
+    "key_terms": "key terms",
+    "dim": "dimensions",
+    "raw": "in the raw data",
+    "singular_values": "singular values",
+    "held_out_log_loss": "held-out log-loss",
+    "norms": "norms before scaling",
+    "key_term_rank": "key terms span",
+    "realised_C": "realised C",
+}
+COUNTED = ("raw", "dropped", "matrix")
+
+
+class Description(dict[str, Any]):
+    """What `Catalog.describe` finds, by name."""
+
+    def __str__(self) -> str:
+        rows = [
+            (DESCRIBED.get(key, key), self.line(key, value)) for key, value in self.items() if key != "key_terms_span"
+        ]
+        width = max((len(label) for label, _ in rows), default=0)
+        return "\n".join(f"{label:<{width}}  {text}" for label, text in rows)
+
+    __repr__ = __str__
+
+    def line(self, key: str, value: Any) -> str:
+        if key == "key_term_rank":
+            return f"{value} of {self['dim']} dimensions" + ("" if self["key_terms_span"] else ": not all of R^d")
+        if key == "realised_C":
+            return f"{value:.4g} (the least over many unit vectors v of max |k.v|)"
+        if key == "norms":
+            spread = "{} {:.3g} to {:.3g}, median {:.3g}"
+            return "; ".join(spread.format(DESCRIBED.get(of, of), *value[of][::2], value[of][1]) for of in value)
+        if key in COUNTED:
+            return ", ".join(f"{number:,} {of}" for of, number in value.items() if number) or "nothing"
+        return in_words(value)
+
+
+def in_words(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key} {in_words(part)}" for key, part in value.items())
+    if isinstance(value, str):
+        return value
+    if isinstance(value, Sequence):
+        texts = [in_words(part) for part in value]
+        return ", ".join(texts if len(texts) <= 6 else [*texts[:3], "...", *texts[-2:], f"{len(texts)} in all"])
+    return f"{value:,}" if isinstance(value, int) else f"{value:.4g}"
+
+
+@dataclass(frozen=True, eq=False)
+class Catalog:
+    """Unit vectors to draw federations from; build it with `from_arrays` or a loader in `datasets`."""
+
+    arms: np.ndarray  # (A, d) float64
+    key_terms: np.ndarray  # (J, d)
+    users: np.ndarray  # (U, d): each row is one possible theta
+    name: str = "custom"
+    arm_names: tuple[str, ...] | None = None
+    key_term_names: tuple[str, ...] | None = None
+    user_ids: tuple[str, ...] | None = None
+    origin: Mapping[str, Any] = field(default_factory=dict)  # what it was made from, as plain JSON
+
+    @classmethod
+    def from_arrays(
+        cls,
+        arms: Any,
+        key_terms: Any,
+        users: Any,
+        *,
+        name: str = "custom",
+        arm_names: Sequence[str] | None = None,
+        key_term_names: Sequence[str] | None = None,
+        user_ids: Sequence[str] | None = None,
+        origin: Mapping[str, Any] | None = None,
+    ) -> "Catalog":
+        """Check three feature matrices (one row an item) and scale their rows to unit norm.
+
+        Names are optional. `origin` is kept for `describe`, with the norms that the rows had added.
+        """
+        given = dict(zip(MATRICES, (arms, key_terms, users), strict=True))
+        scaled = {argument: _unit_rows(argument, value) for argument, value in given.items()}
+        checked = {argument: rows for argument, (rows, _) in scaled.items()}
+        dims = {argument: value.shape[1] for argument, value in checked.items()}
+        if len(set(dims.values())) > 1:
+            sizes = ", ".join(f"{argument} has {dim}" for argument, dim in dims.items())
+            raise ValueError(f"arms, key_terms and users must have the same number of columns, but {sizes}")
+        named = dict(zip(NAMES, (arm_names, key_term_names, user_ids), strict=True))
+        for (argument, names), (of, rows) in zip(named.items(), checked.items(), strict=True):
+            if names is not None and len(names) != len(rows):
+                raise ValueError(f"{argument} has {len(names)} entries; it must have one for each of {len(rows)} {of}")
+        try:
+            json.dumps(origin)
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"origin={origin!r} is not allowed: it must be plain JSON") from error
+        quantiles = {argument: np.quantile(norms, (0, 0.5, 1)).tolist() for argument, (_, norms) in scaled.items()}
+        fields: dict[str, Any] = dict(checked)
+        fields |= {argument: None if names is None else tuple(map(str, names)) for argument, names in named.items()}
+        return cls(**fields, name=name, origin={**(origin or {}), "norms": quantiles})
+
+    @property
+    def dim(self) -> int:
+        return int(self.arms.shape[1])
+
+    @cached_property
+    def key_term_rank(self) -> int:
+        """Dimension of the span of the key terms; below `dim`, no question can reach every direction."""
+        return int(np.linalg.matrix_rank(self.key_terms))
+
+    @cached_property
+    def realised_C(self) -> float:  # noqa: N802, the paper's letter
+        """The least of max_k |k.v| over many unit vectors v: an upper bound of Assumption 2's C.
+
+        The vectors are PROBES random ones and the right singular vectors of the key terms; where key terms do not
+        span R^d, one that is orthogonal to all of them gives 0.
+        """
+        if self.key_term_rank < self.dim:
+            return 0.0
+        random = np.random.default_rng(0).normal(size=(PROBES, self.dim))
+        random /= np.linalg.norm(random, axis=1, keepdims=True)
+        probes = np.concatenate([random, np.linalg.svd(self.key_terms, full_matrices=False)[2]])
+        parts = np.array_split(probes, 1 + (len(probes) * len(self.key_terms) >> 22))  # of 32 MB of products
+        return min(float(np.abs(part @ self.key_terms.T).max(axis=1).min()) for part in parts)
+
+    @property
+    def _text(self) -> str:
+        """All that is not numbers, in one fixed spelling."""
+        return json.dumps({key: getattr(self, key) for key in ("name", *NAMES, "origin")})
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """A hash of the whole content: two catalogs with the same are the same."""
+        digest = hashlib.sha256(self._text.encode())
+        for matrix in (self.arms, self.key_terms, self.users):
+            digest.update(f"{matrix.shape}".encode())
+            digest.update(np.ascontiguousarray(matrix, "<f8").tobytes())
+        return digest.hexdigest()[:32]
+
+    def describe(self) -> Description:
+        """Sizes, origin, norms, and how well the key terms cover R^d; prints as a table."""
+        return Description(
+            {
+                "name": self.name,
+                "fingerprint": self.fingerprint,
+                "arms": len(self.arms),
+                "key_terms": len(self.key_terms),
+                "users": len(self.users),
+                "dim": self.dim,
+                **self.origin,
+                "key_term_rank": self.key_term_rank,
+                "key_terms_span": self.key_term_rank == self.dim,
+                "realised_C": self.realised_C,
+            }
+        )
+
+    def save(self, path: str | Path) -> Path:
+        """Write everything into one .npz file, whole or not at all."""
+        path = check_npz(path)
+        content = {matrix: getattr(self, matrix) for matrix in MATRICES}
+        texts = {"text": self._text, "fingerprint": self.fingerprint}
+        content |= {key: np.frombuffer(text.encode(), np.uint8) for key, text in texts.items()}
+        unfinished = path.with_name(f".{path.name}.{os.getpid()}")
+        try:
+            with unfinished.open("wb") as file:
+                np.savez(file, **content)
+            unfinished.replace(path)
+        finally:
+            unfinished.unlink(missing_ok=True)
+        return path
+
+    @classmethod
+    def load(cls, path: str | Path) -> "Catalog":
+        """Read what `save` wrote; a file whose content does not match its fingerprint is an error."""
+        path = Path(path)
+        if not path.is_file():
+            raise FileNotFoundError(f"{path} does not exist; it must be a catalog written by Catalog.save")
+        try:
+            with np.load(path, allow_pickle=False) as file:
+                content = {key: file[key] for key in (*MATRICES, "text", "fingerprint")}
+            text, saved = (content.pop(key).tobytes().decode() for key in ("text", "fingerprint"))
+            fields: dict[str, Any] = json.loads(text)
+            fields |= {key: tuple(fields[key]) for key in NAMES if fields[key] is not None}
+            catalog = cls(**content, **fields)
+            found = catalog.fingerprint
+        except (ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+            raise ValueError(f"{path} is not a catalog written by Catalog.save, or it was altered") from error
+        if found != saved:
+            raise ValueError(f"{path} was altered: its content has the fingerprint {found}, not {saved} as when saved")
+        return catalog
+
+    def __repr__(self) -> str:
+        return (
+            f"Catalog({self.name!r}: {len(self.arms)} arms, {len(self.key_terms)} key terms, "
+            f"{len(self.users)} users, d={self.dim})"
+        )
+
+
+def check_npz(path: str | Path) -> Path:
+    """A path that `Catalog.save` can write to."""
+    path = Path(path)
+    if path.suffix != ".npz" or path.is_dir():
+        _checks.fail("path", str(path), "it must be a file that ends in .npz")
+    if not path.parent.is_dir():
+        _checks.fail("path", str(path), f"its folder {path.parent} does not exist")
+    return path
+
+
+def _unit_rows(argument: str, value: Any) -> tuple[np.ndarray, np.ndarray]:
+    """The rows scaled to unit norm, and the norms they had."""
+    try:
+        rows = np.asarray(value, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{argument} must be a rectangular array of numbers with one row an item") from error
+    if rows.ndim != 2 or rows.size == 0:
+        raise ValueError(f"{argument} has shape {rows.shape}; it must be 2-D with at least one row and column")
+    if not np.isfinite(rows).all():
+        row, column = np.argwhere(~np.isfinite(rows))[0]
+        raise ValueError(f"{argument}[{row}, {column}]={rows[row, column]} is not a finite number")
+    largest = np.abs(rows).max(axis=1, keepdims=True)
+    if (largest == 0).any():
+        raise ValueError(f"{argument}[{np.argmin(largest)}] is a zero row; every row must have a direction")
+    exponent = np.frexp(largest)[1]
+    rows = np.ldexp(rows, -exponent)  # squares of very large and small entries would leave float64's range
+    norms = np.linalg.norm(rows, axis=1, keepdims=True)
+    return rows / norms, np.ldexp(norms, exponent)

@@ -1,0 +1,165 @@
+"""What every algorithm must do."""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import fedbandit_jax as fb
+from fedbandit_jax.clocks.schedule import Schedule
+from fedbandit_jax.engine import program as engine
+from fedbandit_jax.worlds.problem import sample_problem
+
+CATALOG = fb.datasets.synthetic(seed=1, dim=5, num_arms=50, num_key_terms=15, num_users=6)
+T = 400
+SETTING = {"clients": 3, "arms": 9, "horizon": T, "users": 3, "seeds": 2, "noise": 0.2}
+ALGORITHMS = [
+    fb.FedConPE(exploration_scale=0.3),
+    fb.FedLinPE(exploration_scale=0.3),
+    fb.LinPE(exploration_scale=0.3),
+    fb.LinUCB(),
+    fb.LinUCB(alpha="theory"),
+    fb.ArmCon(),
+    fb.ConUCB(),
+    fb.ConLinUCB(strategy="BS"),
+    fb.ConLinUCB(strategy="MCR"),
+    fb.ConLinUCB(strategy="UCB"),
+    fb.SharedLinUCB(),
+    fb.SharedLinUCB(alpha="theory"),
+    fb.Uniform(),
+]
+every_algorithm = pytest.mark.parametrize("algorithm", ALGORITHMS, ids=lambda a: f"{a.title}-{getattr(a, 'alpha', '')}")
+
+
+def problem_of(clients=3, arms=9, shape=(3, 9), seed=0):
+    pool = (jnp.asarray(x) for x in (CATALOG.arms, CATALOG.key_terms, CATALOG.users[1]))
+    return sample_problem(
+        jax.random.key(seed),
+        *pool,
+        clients=clients,
+        num_arms=arms,
+        noise=0.2,
+        horizon=T,
+        max_clients=shape[0],
+        max_arms=shape[1],
+    )
+
+
+@jax.jit
+def run(algorithm, key, problem):
+    return algorithm.run(key, problem, jnp.linspace(T / 40, T, 40))
+
+
+def play(algorithm, problem, key=3):
+    key = jax.random.key(key) if isinstance(key, int) else key
+    return jax.tree.map(np.asarray, run(algorithm.prepare(T), key, problem)._replace(phases={}))
+
+
+def test_all_algorithms_are_here():
+    assert {type(a).__name__ for a in ALGORITHMS} == set(fb.REGISTRY)
+
+
+@every_algorithm
+def test_curves(algorithm):
+    results = fb.simulate(CATALOG, algorithm, **SETTING)
+    curves = results.to_pandas()
+    assert len(curves) == 6 * 128
+    assert curves["label"].unique().tolist() == [algorithm.title]
+    for _, run in curves.groupby(["user", "seed"]):
+        assert (run["round"].diff().dropna() > 0).all()
+        assert run["round"].iloc[-1] == T
+        for name in ("regret", "conversations", "communication"):
+            assert (run[name] >= 0).all()
+            assert (run[name].diff().dropna() >= -1e-4).all(), name
+        assert (run["theta_error"] >= 0).all()
+        if algorithm.asks_by_schedule():
+            b = Schedule.of(algorithm.schedule, T)
+            np.testing.assert_array_equal(run["conversations"], [b(int(t)) for t in run["round"]])
+        else:
+            assert (run["conversations"] <= run["round"]).all()
+    if not isinstance(algorithm, fb.Uniform):
+        assert (results.final()["regret"] < fb.simulate(CATALOG, fb.Uniform(), **SETTING).final()["regret"]).all()
+        assert (results.final()["theta_error"] < 1).all()
+
+
+@every_algorithm
+def test_another_number_does_not_recompile(algorithm):
+    fb.simulate(CATALOG, algorithm, **SETTING)
+    before = engine.traces
+    for parameter in {"lam", "delta"} & set(algorithm.hyperparameters()):
+        fb.simulate(CATALOG, algorithm.replace(**{parameter: 0.123}), **SETTING)
+    fb.simulate(CATALOG, algorithm, **SETTING | {"noise": 0.7, "users": [4], "seeds": 3, "horizon": 395}, seed=9)
+    assert engine.traces == before
+
+
+@every_algorithm
+def test_a_batch_equals_a_loop(algorithm):
+    with jax.enable_x64(True):
+        problems = [problem_of(seed=i) for i in range(3)]
+        keys = jax.random.split(jax.random.key(2), 3)
+        # As in a sweep, key terms and horizon are the same in all lanes.
+        stacked = jax.tree.map(lambda *xs: jnp.stack(xs), *problems)
+        stacked = stacked._replace(key_terms=problems[0].key_terms, horizon=problems[0].horizon)
+        lanes = fb.Problem(arms=0, arm_mask=0, key_terms=None, theta=0, noise=0, horizon=None, client_ids=0)
+        batched = jax.vmap(partial(run, algorithm.prepare(T)), in_axes=(0, lanes))(keys, stacked)._replace(phases={})
+        for i in range(3):
+            jax.tree.map(
+                partial(np.testing.assert_allclose, rtol=1e-6, atol=1e-9),
+                play(algorithm, problems[i], keys[i]),
+                jax.tree.map(lambda x, i=i: np.asarray(x[i]), batched),
+            )
+
+
+@every_algorithm
+def test_padding_contributes_nothing(algorithm):
+    with jax.enable_x64(True):
+        plain, padded = play(algorithm, problem_of()), play(algorithm, problem_of(shape=(5, 12)))
+    for name in ("regret", "conversations", "communication", "theta_error"):
+        np.testing.assert_allclose(getattr(plain, name), getattr(padded, name), rtol=1e-6, atol=1e-9, err_msg=name)
+
+
+@pytest.mark.parametrize(
+    "algorithm", [a for a in ALGORITHMS if a.independent_clients], ids=lambda a: f"{a.title}-{getattr(a, 'alpha', '')}"
+)
+def test_clients_played_apart_add_up(algorithm):
+    """The engine plays clients that never meet one by one; `run` on the whole federation is the same."""
+    with jax.enable_x64(True):
+        together = play(algorithm, problem_of())
+        parts = []
+        for i in range(3):
+            problem = problem_of()
+            own = problem._replace(
+                arms=problem.arms[i : i + 1], arm_mask=problem.arm_mask[i : i + 1], client_ids=jnp.array([i])
+            )
+            parts.append(play(algorithm, own))
+    np.testing.assert_allclose(together.regret, sum(p.regret for p in parts), rtol=1e-8)
+    np.testing.assert_allclose(together.theta_error, sum(p.theta_error for p in parts) / 3, rtol=1e-6)
+    np.testing.assert_array_equal(together.conversations, parts[0].conversations)
+
+
+def test_the_engine_adds_up_clients():
+    """Federations of 1, 2 and 5 clients in one sweep, whose regret at M = 5 is the sum over its clients."""
+    sizes = [1, 2, 5]
+    results = fb.sweep(CATALOG, fb.LinUCB(), **SETTING | {"clients": sizes}, dtype="float64").final()
+    assert results["clients"].tolist() == sorted(sizes * 6)
+    by_size = {M: results[results["clients"] == M]["regret"].to_numpy() for M in sizes}
+    assert (by_size[2] > by_size[1]).all()
+    assert (by_size[5] > by_size[2]).all()
+    # Client 0 alone is the federation of one.
+    with jax.enable_x64(True):
+        key = jax.random.key(0)
+        arms_key, play_key = jax.random.split(jax.random.fold_in(jax.random.fold_in(key, 0), 0))
+        problem = sample_problem(
+            arms_key,
+            *(jnp.asarray(x) for x in (CATALOG.arms, CATALOG.key_terms, CATALOG.users[0])),
+            clients=5,
+            num_arms=9,
+            noise=0.2,
+            horizon=T,
+            max_clients=5,
+            max_arms=9,
+        )
+        whole = fb.LinUCB().run(play_key, problem, jnp.array([float(T)]))
+    assert by_size[5][0] == pytest.approx(float(whole.regret[0]), rel=1e-9)

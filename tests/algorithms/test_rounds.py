@@ -1,0 +1,286 @@
+"""The round-based learners against the NumPy oracle, round by round on the same noise; the clock itself."""
+
+import math
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import fedbandit_jax as fb
+from fedbandit_jax.algorithms.conlinucb import spanner_pick
+from fedbandit_jax.clocks.rounds import REFRESH, keys_of
+from fedbandit_jax.clocks.schedule import Schedule
+from fedbandit_jax.linalg.spanner import barycentric_spanner
+from fedbandit_jax.worlds.problem import sample_problem
+from fedbandit_jax.worlds.user import BLOCK, block_noise, question_noise
+from tests import reference
+
+CATALOG = fb.datasets.synthetic(seed=5, dim=6, num_arms=80, num_key_terms=25, num_users=8)
+ROUNDS = 2000
+
+
+def make_problem(seed, *, clients=2, arms=12, noise=0.3, horizon=ROUNDS, shape=None):
+    shape = shape or (clients, arms)
+    pool = (jnp.asarray(x) for x in (CATALOG.arms, CATALOG.key_terms, CATALOG.users[0]))
+    return sample_problem(
+        jax.random.key(seed),
+        *pool,
+        clients=clients,
+        num_arms=arms,
+        noise=noise,
+        horizon=horizon,
+        max_clients=shape[0],
+        max_arms=shape[1],
+    )
+
+
+@jax.jit
+def run(algorithm, key, problem, checkpoints):
+    return algorithm.run(key, problem, checkpoints)
+
+
+def noise_of(key, client, rounds=ROUNDS, questions=200):
+    """The standard normals of a client's rewards and answers, and the key of its questions."""
+    rewards, asks, _ = keys_of(jax.random.fold_in(key, client))
+    blocks = [block_noise(rewards, b, jnp.float64) for b in range(-(-rounds // BLOCK))]
+    answers = [question_noise(asks, q, jnp.float64) for q in range(questions)]
+    return np.concatenate(blocks)[:rounds], np.array(answers), asks
+
+
+def expected_run(algorithm, problem, key):
+    """One oracle run per client."""
+    given = {
+        k: v for k, v in algorithm.hyperparameters().items() if k not in ("schedule", "strategy", "spanner_factor")
+    }
+    theta, sigma = np.asarray(problem.theta), float(problem.noise)
+    runs = []
+    for i, arms in enumerate(np.asarray(problem.arms)):
+        z, answers, asks = noise_of(key, i)
+        if type(algorithm) is fb.LinUCB:
+            runs.append(reference.linucb(arms, theta, z, sigma, ROUNDS, **given))
+            continue
+        b = np.array([Schedule.of(algorithm.schedule, ROUNDS)(t) for t in range(1, ROUNDS + 1)])
+        world = (theta, z, answers, sigma, ROUNDS)
+        key_terms = np.asarray(problem.key_terms)
+        if isinstance(algorithm, fb.ArmCon):
+            runs.append(reference.armcon(arms, *world, b=b, **given))
+        elif isinstance(algorithm, fb.ConUCB):
+            runs.append(reference.conucb(arms, key_terms, *world, b=b, **given))
+        else:
+            spanner = barycentric_spanner(problem.key_terms, algorithm.spanner_factor)
+            picks = [int(spanner_pick(jax.random.fold_in(asks, q), spanner.rank)) for q in range(b[-1])]
+            runs.append(
+                reference.conlinucb(
+                    algorithm.strategy,
+                    arms,
+                    key_terms,
+                    *world,
+                    b=b,
+                    spanner=np.asarray(spanner.indices)[: int(spanner.rank)],
+                    spanner_picks=picks,
+                    **given,
+                )
+            )
+    return runs
+
+
+def arms_pulled(regret, gaps):
+    """Which arms a regret curve of one client shows; the gaps of a client differ."""
+    steps = np.diff(regret, prepend=0)
+    distance = np.abs(steps[:, None] - gaps[None, :])
+    assert distance.min(axis=1).max() < 1e-9
+    return distance.argmin(axis=1)
+
+
+THEORY = {"alpha": "theory"}
+LEARNERS = [
+    fb.LinUCB(),
+    fb.LinUCB(alpha=0.1, lam=0.3),
+    fb.LinUCB(**THEORY, sigma=0.5, delta=0.02),
+    fb.ArmCon(),
+    fb.ArmCon(schedule="linear", **THEORY),
+    fb.ConUCB(),
+    fb.ConUCB(lam=0.3, lam_t=2.0, alpha=0.1, alpha_t=0.4, schedule="linear"),
+    fb.ConUCB(alpha="theory", alpha_t="theory"),
+    *(fb.ConLinUCB(strategy=strategy) for strategy in ("BS", "MCR", "UCB")),
+    *(fb.ConLinUCB(strategy=strategy, schedule="linear", **THEORY) for strategy in ("MCR", "UCB")),
+]
+
+
+@pytest.mark.parametrize("algorithm", LEARNERS, ids=lambda a: f"{a.title}-{a.alpha}")
+def test_every_round_equals_the_oracle(algorithm):
+    """Same noise, float64: the same arms in all 2000 rounds, the same regret, questions and estimates."""
+    with jax.enable_x64(True):
+        problem, key = make_problem(1), jax.random.key(8)
+        algorithm = algorithm.prepare(ROUNDS)
+        for i in range(len(problem.arms)):
+            # A federation in which every other client is padding shows client i alone.
+            mask = problem.arm_mask & (jnp.arange(len(problem.arms)) == i)[:, None]
+            alone = problem._replace(arm_mask=mask, arms=jnp.where(mask[:, :, None], problem.arms, 0))
+            trace = run(algorithm, key, alone, jnp.arange(1.0, ROUNDS + 1))
+            trace, gaps = jax.tree.map(np.asarray, (trace, problem.gaps[i]))
+            expected = expected_run(algorithm, problem, key)[i]
+            np.testing.assert_array_equal(arms_pulled(trace.regret, gaps), expected.arms)
+            np.testing.assert_allclose(trace.regret, expected.regret, atol=1e-9)
+            np.testing.assert_allclose(trace.theta_error, expected.theta_error, rtol=1e-6)
+            assert trace.conversations[-1] == len(expected.questions)
+
+
+def test_shared_linucb_equals_the_oracle():
+    with jax.enable_x64(True):
+        problem, key = make_problem(2, clients=3), jax.random.key(4)
+        trace = run(fb.SharedLinUCB(), key, problem, jnp.arange(1.0, ROUNDS + 1))
+        z = np.stack([noise_of(key, i)[0] for i in range(3)], axis=1)
+        expected = reference.shared_linucb(
+            list(np.asarray(problem.arms)), np.asarray(problem.theta), z, float(problem.noise), ROUNDS
+        )
+        trace = jax.tree.map(np.asarray, trace)
+    np.testing.assert_allclose(trace.regret, expected.regret, atol=1e-9)
+    np.testing.assert_allclose(trace.theta_error, expected.theta_error, rtol=1e-6)
+    d = CATALOG.dim
+    np.testing.assert_allclose(trace.communication, np.arange(1, ROUNDS + 1) * (3 * (d + 1) + d * d + d))
+
+
+def test_pooling_a_single_client_is_linucb():
+    with jax.enable_x64(True):
+        problem, key = make_problem(3, clients=1), jax.random.key(4)
+        checkpoints = jnp.arange(1.0, ROUNDS + 1)
+        alone, pooled = (run(a, key, problem, checkpoints) for a in (fb.LinUCB(), fb.SharedLinUCB()))
+        np.testing.assert_allclose(alone.regret, pooled.regret, atol=1e-9)
+
+
+@pytest.mark.parametrize("kind", ["linpe", "fedlinpe"])
+def test_phase_relatives_equal_the_oracle(kind):
+    """LinPE and FedLinPE with the package's designs and noise."""
+    algorithm = {"linpe": fb.LinPE(exploration_scale=0.3), "fedlinpe": fb.FedLinPE(N=1.5, exploration_scale=0.3)}[kind]
+    with jax.enable_x64(True):
+        problem, key = make_problem(6, clients=3, arms=14), jax.random.key(1)
+        checkpoints = jnp.arange(1.0, ROUNDS + 1)
+        trace = jax.tree.map(np.asarray, run(algorithm, key, problem, checkpoints))
+
+        class Randomness:
+            @staticmethod
+            def of(phase, client):
+                from fedbandit_jax.clocks.phases import draw
+
+                return draw(key, jnp.int32(client), jnp.int32(phase), 14, 0, jnp.float64)
+
+            def pull_noise(self, phase, client):
+                return np.asarray(self.of(phase, client).pulls)
+
+            def question_noise(self, phase, client):
+                return np.zeros(0)
+
+            def rounding_uniforms(self, phase, client):
+                return np.asarray(self.of(phase, client).rounding)
+
+        design = jax.jit(lambda arms, active: fb.g_optimal_design(arms, active, algorithm.design_tol).weights)
+        settings = reference.FedConPESettings(
+            N=getattr(algorithm, "N", 1.0), exploration_scale=algorithm.exploration_scale
+        )
+        expected = getattr(reference, kind)(
+            [np.asarray(x) for x in problem.arms],
+            np.asarray(problem.theta),
+            float(problem.noise),
+            ROUNDS,
+            settings,
+            np.arange(1, ROUNDS + 1),
+            design=lambda arms, active: np.asarray(design(arms, active)),
+            randomness=Randomness(),
+        )
+    for name in ("regret", "conversations", "communication", "theta_error"):
+        np.testing.assert_allclose(getattr(trace, name), getattr(expected, name), rtol=1e-7, atol=1e-9, err_msg=name)
+
+
+@pytest.mark.parametrize(
+    ("schedule", "b"),
+    [
+        ("log", lambda t: 5 * math.floor(math.log(t))),
+        ("linear", lambda t: t // 50),
+        (lambda t: min(t, 40), lambda t: min(t, 40)),
+        (lambda t: 3, lambda t: 3),
+        (lambda t: 0, lambda t: 0),
+    ],
+    ids=["log", "linear", "every round", "at once", "never"],
+)
+def test_questions_follow_the_schedule(schedule, b):
+    T = 700
+    checkpoints = np.arange(1, T + 1)
+    algorithm = fb.ArmCon(schedule=schedule).prepare(T)
+    problem = make_problem(1, horizon=T)
+    trace = run(algorithm, jax.random.key(0), problem, jnp.asarray(checkpoints, problem.theta.dtype))
+    np.testing.assert_array_equal(trace.conversations, [b(int(t)) for t in checkpoints])
+    np.testing.assert_array_equal([algorithm.schedule(int(t)) for t in checkpoints], [b(int(t)) for t in checkpoints])
+
+
+def test_schedules_are_checked():
+    setting = {"clients": 1, "arms": 5, "horizon": 100, "users": 1}
+    with pytest.raises(ValueError, match=r"schedule='often' is not allowed: it must be 'log', 'linear' or a function"):
+        fb.simulate(CATALOG, fb.ArmCon(schedule="often"), **setting)
+    with pytest.raises(ValueError, match=r"b\(t\) must not fall, but does at t=8"):
+        fb.simulate(CATALOG, fb.ArmCon(schedule=lambda t: 7 if t < 8 else 6), **setting)
+    with pytest.raises(ValueError, match=r"schedule\(t\)=0.5 is not allowed"):
+        fb.simulate(CATALOG, fb.ArmCon(schedule=lambda t: 0.5), **setting)
+
+
+def test_constants_are_checked():
+    setting = {"dim": 6, "clients": 1, "arms": 5, "horizon": 100, "noise": 0.1}
+    wrong = {
+        "alpha=-1": fb.LinUCB(alpha=-1),
+        "alpha='big'": fb.ArmCon(alpha="big"),
+        "lam=0": fb.LinUCB(lam=0),
+        "delta=1": fb.LinUCB(delta=1),
+        "sigma=-0.1": fb.ConUCB(sigma=-0.1),
+        "lam=1": fb.ConUCB(lam=1),
+        "lam_t=0": fb.ConUCB(lam_t=0),
+        "alpha_t='x'": fb.ConUCB(alpha_t="x"),
+        "strategy='XY'": fb.ConLinUCB(strategy="XY"),
+        "spanner_factor=1": fb.ConLinUCB(spanner_factor=1),
+    }
+    for start, algorithm in wrong.items():
+        with pytest.raises(ValueError, match="is not allowed") as error:
+            algorithm.check(**setting)
+        assert str(error.value).startswith(start)
+
+
+def test_float32_agrees_with_float64():
+    """Most runs pull the same arms throughout, over a recomputation; a near-tie may part the others."""
+    setting = {"clients": 1, "arms": 20, "horizon": REFRESH * BLOCK + 500, "users": 8, "seeds": 4, "noise": 0.3}
+    narrow, wide = (
+        fb.simulate(CATALOG, fb.LinUCB(), dtype=dtype, **setting).to_pandas() for dtype in ("float32", "float64")
+    )
+    shape = (32, 128)
+    close = np.isclose(narrow["regret"], wide["regret"], rtol=1e-5).reshape(shape).all(axis=1)
+    assert close.mean() > 0.6
+    errors = [curves["theta_error"].to_numpy().reshape(shape)[close] for curves in (narrow, wide)]
+    np.testing.assert_allclose(*errors, rtol=1e-3)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scripted(fb.RoundAlgorithm, abstract=True):
+    """Plays arm 2, the worst, for 2500 rounds, then arm 1, the second best."""
+
+    def start(self, client):
+        return jnp.int32(0)
+
+    def choose(self, state, client, key):
+        place = jnp.argsort(client.arms @ jnp.array([1.0, 0.0], client.arms.dtype))  # arms are drawn in any order
+        return jnp.where(state < 2500, place[0], place[-2])
+
+    def learn(self, state, client, arm, reward):
+        return state + 1
+
+    def theta_hat(self, state):
+        return jnp.zeros(2)
+
+
+def test_small_gaps_still_count_in_float32():
+    """A regret of 5000 does not move by 2e-4 in float32; over 100,000 rounds that would lose 19.5."""
+    angle = np.arccos(1 - 2e-4)
+    arms = np.array([[1.0, 0.0], [np.cos(angle), np.sin(angle)], [-1.0, 0.0]])
+    catalog = fb.Catalog.from_arrays(arms, arms, [[1.0, 0.0]])
+    setting = {"clients": 1, "arms": 3, "horizon": 100_000, "users": 1, "noise": 0.0}
+    regret = fb.simulate(catalog, Scripted(), dtype="float32", **setting).final()["regret"].iloc[0]
+    assert regret == pytest.approx(2 * 2500 + 97_500 * 2e-4, rel=1e-4)

@@ -1,0 +1,119 @@
+"""The shell command."""
+
+import sys
+
+import numpy as np
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+import fedbandit_jax as fb
+from fedbandit_jax.cli import main as cli
+
+TINY = ["--clients", "2", "--arms", "5", "--horizon", "300", "--users", "2", "--seeds", "2", "--seed", "3"]
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory):
+    """`fedbandit run` on the paper's catalog; its output and its folder."""
+    out = tmp_path_factory.mktemp("shell") / "new" / "folder"
+    result = CliRunner().invoke(cli.app, ["run", *TINY, "--N", "2", "--noise", "0.2", "--out", str(out)])
+    assert result.exit_code == 0, result.output
+    return result.output, out
+
+
+def test_run_writes_its_files(ran):
+    _, out = ran
+    files = {"curves.parquet", "phases.parquet", "settings.json", "final.csv", "summary.csv", "regret.png"}
+    assert {path.name for path in out.iterdir()} == files
+    final = pd.read_csv(out / "final.csv")
+    assert len(final) == 2 * 2 * 2
+    assert set(final["label"]) == {"FedConPE", "Uniform"}
+    assert (final[final["label"] == "FedConPE"]["N"] == 2).all()
+    assert (final["noise"] == 0.2).all()
+    summary = pd.read_csv(out / "summary.csv").set_index("label")
+    np.testing.assert_allclose(summary["mean"], final.groupby("label")["regret"].mean().loc[summary.index])
+    assert (out / "regret.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_what_run_did_is_what_its_options_said(ran):
+    results = fb.Results.load(ran[1])
+    again = fb.simulate(
+        fb.datasets.synthetic(seed=3),
+        [fb.FedConPE(N=2.0), fb.Uniform()],
+        clients=2,
+        arms=5,
+        horizon=300,
+        users=2,
+        seeds=2,
+        noise=0.2,
+        seed=3,
+    )
+    pd.testing.assert_frame_equal(results.final(), again.final())
+
+
+def test_run_prints_its_table(ran):
+    output, out = ran
+    words = " ".join(output.split())
+    summary = fb.Results.load(out).summary().set_index("label")
+    for label in ("FedConPE", "Uniform"):
+        assert label in words
+        assert f"{summary.loc[label, 'mean']:,.1f} ± " in words
+    bound = fb.theory.regret_upper_bound(300, dim=50, clients=2, arms=5, N=2.0, sigma=0.2)
+    assert f"{float(bound):,.1f}" in words
+    assert "upper bound" in words
+    assert "Good event in" in words
+    assert "8 federations in" in words
+
+
+def test_help():
+    runner = CliRunner()
+    overview = runner.invoke(cli.app, ["--help"])
+    assert overview.exit_code == 0
+    assert "run" in overview.output
+    options = runner.invoke(cli.app, ["run", "--help"], env={"COLUMNS": "200", "TERM": "dumb"})
+    assert options.exit_code == 0
+    names = ["clients", "arms", "horizon", "noise", "users", "seeds", "N", "C", "delta", "seed", "out"]
+    assert all(f"--{name}" in options.output for name in names)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--clients", "0"], "clients=0 is not allowed: it must be a whole number of at least 1"),
+        (["--arms", "6000"], "arms=6000 is not allowed: it must be a whole number of at least 1 and at most 5000"),
+        (["--noise", "-1"], "noise=-1.0 is not allowed: it must be a number in [0, infinity)"),
+        (["--C", "1.5"], "C=1.5 is not allowed: it must be a number in (0, 1]"),
+        (["--N", "0.5"], "N=0.5 with C=1 is not allowed: N C^2 must be at least 1"),
+        (["--seed", "-1"], "seed=-1 is not allowed"),
+    ],
+)
+def test_a_bad_option_is_one_sentence(monkeypatch, capsys, tmp_path, arguments, sentence):
+    monkeypatch.setattr(sys, "argv", ["fedbandit", "run", *arguments, "--out", str(tmp_path / "out")])
+    with pytest.raises(SystemExit) as stopped:
+        cli.entry_point()
+    assert stopped.value.code == 2
+    error = " ".join(capsys.readouterr().err.split())  # a narrow terminal breaks lines
+    assert error.startswith(f"Error: {sentence}")
+    assert "Traceback" not in error
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_unknown_option_is_an_error(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["fedbandit", "run", "--rounds", "5"])
+    with pytest.raises(SystemExit) as stopped:
+        cli.entry_point()
+    assert stopped.value.code == 2
+    assert "--rounds" in capsys.readouterr().err
+
+
+def test_an_error_is_printed_as_it_is(monkeypatch, capsys):
+    """Square brackets are no markup."""
+
+    def fail():
+        raise OSError("no such file: data/[red]x[/red].csv")
+
+    monkeypatch.setattr(cli, "app", fail)
+    with pytest.raises(SystemExit):
+        cli.entry_point()
+    assert "no such file: data/[red]x[/red].csv" in capsys.readouterr().err

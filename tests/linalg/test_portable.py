@@ -1,0 +1,58 @@
+"""The argmax of vectors and rows, in the forms of all devices, against NumPy's."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from fedbandit_jax.linalg import portable
+from fedbandit_jax.linalg.portable import SLOTS
+
+argmax_rows = jax.jit(portable.argmax_rows)
+
+# Below, at and above one, two and three blocks of SLOTS columns.
+WIDTHS = [1, 2, SLOTS - 1, SLOTS, SLOTS + 1, 2 * SLOTS - 1, 2 * SLOTS, 2 * SLOTS + 1, 3 * SLOTS + 8]
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_agrees_with_numpy(width):
+    scores = np.random.default_rng(width).normal(size=(200, width)).astype(np.float32)
+    found = np.asarray(argmax_rows(scores))
+    np.testing.assert_array_equal(found, scores.argmax(axis=1))
+    assert found.dtype == np.int32
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_every_column_can_win(width):
+    scores = np.full((width, width), -1, np.float32)
+    np.fill_diagonal(scores, 0)
+    np.testing.assert_array_equal(argmax_rows(scores), np.arange(width))
+
+
+def test_negative_scores_beat_the_padding():
+    """Columns that only fill the last block must never win, however low the real ones are."""
+    scores = np.full((3, SLOTS + 1), -np.inf, np.float32)
+    scores[0, SLOTS], scores[1, 0] = -3e38, -3e38
+    found = np.asarray(argmax_rows(scores))
+    np.testing.assert_array_equal(found[:2], [SLOTS, 0])
+    assert 0 <= found[2] <= SLOTS, "a row of -inf names one of its own columns"
+
+
+def test_some_winner_of_a_tie():
+    scores = np.random.default_rng(0).integers(0, 3, size=(100, 3 * SLOTS - 5)).astype(np.float32)
+    found = np.asarray(argmax_rows(scores))
+    np.testing.assert_array_equal(np.take_along_axis(scores, found[:, None], axis=1)[:, 0], scores.max(axis=1))
+
+
+def test_vmap_and_float64():
+    with jax.enable_x64(True):
+        # 1e-12 apart, which only float64 tells.
+        scores = 1 + 1e-12 * np.random.default_rng(0).permuted(np.tile(np.arange(130.0), (4, 5, 1)), axis=2)
+        found = jax.vmap(argmax_rows)(scores)
+        np.testing.assert_array_equal(found, scores.argmax(axis=2))
+
+
+def test_ties_of_a_vector_go_to_the_first_on_every_device():
+    scores = jnp.asarray(np.random.default_rng(0).integers(0, 9, size=(50, 40)), jnp.float32)
+    for form in (portable.argmax, portable._argmax_by_reductions, portable._argmax_at_once):
+        np.testing.assert_array_equal(jax.vmap(form)(scores), np.asarray(scores).argmax(axis=1))

@@ -1,0 +1,267 @@
+"""Intervals, quantiles, paired comparisons and fitted exponents, against computations by hand and simulation."""
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.stats
+
+import fedbandit_jax as fb
+from fedbandit_jax.results import statistics
+from tests.frames import made_of, runs
+
+NORMAL = np.random.default_rng(0).normal(size=(12, 4))
+
+
+def means_of(values, **arguments):
+    """`bootstrap_means` of one column, `values` (user, seed)."""
+    users = np.repeat(np.arange(values.shape[0]), values.shape[1])
+    means, units = statistics.bootstrap_means(values.reshape(-1, 1), users, np.ones(1), **arguments)
+    return means[:, 0], units
+
+
+# ------------------------------------------------------------------------------------------------- bootstrap
+
+
+@pytest.mark.parametrize(
+    ("users", "seeds", "between", "within"),
+    [(12, 4, 1.0, 0.2), (12, 4, 1.0, 2.0), (6, 4, 1.0, 1.0), (25, 1, 1.0, 1.0), (1, 15, 0.0, 1.0)],
+)
+def test_bootstrap_intervals_cover_as_often_as_they_say(users, seeds, between, within):
+    """Users differ by `between`, their seeds by `within`; drawn from a normal, whose t-interval is exact."""
+    rng, trials, covered = np.random.default_rng(7), 500, 0
+    for trial in range(trials):
+        values = 5 + between * rng.normal(size=(users, 1)) + within * rng.normal(size=(users, seeds))
+        low, high = statistics.percentile_interval(*means_of(values, resamples=1000, seed=trial))
+        covered += low <= 5 <= high
+    assert covered / trials == pytest.approx(0.95, abs=3 * np.sqrt(0.95 * 0.05 / trials))
+
+
+@pytest.mark.parametrize("within", [0.1, 1.0, 3.0])
+def test_the_bootstraps_variance_is_that_of_user_means(within):
+    """Resampling seeds within users must not count their noise twice."""
+    values = 2 * NORMAL[:, :1] + within * NORMAL[:, ::-1]
+    means, units = means_of(values, resamples=40_000)
+    assert units == 12
+    error = np.sqrt(2 / 40_000)  # relative, of a normal sample's variance
+    assert means.var() == pytest.approx(values.mean(axis=1).var(ddof=1) / 12, rel=4 * error)
+    assert means.mean() == pytest.approx(values.mean(), abs=4 * means.std() / np.sqrt(40_000))
+
+
+def test_seeds_are_resampled_within_users():
+    """Users with equal means leave the noise of their seeds alone: s^2 / S for each of U users."""
+    values = NORMAL - NORMAL.mean(axis=1, keepdims=True)
+    means, _ = means_of(values, resamples=40_000)
+    by_hand = values.var(axis=1, ddof=1).mean() / (12 * 4)
+    assert means.var() == pytest.approx(by_hand, rel=4 * np.sqrt(2 / 40_000))
+
+
+def test_the_bootstrap_of_unequal_numbers_of_seeds():
+    """Every user counts the same, however many seeds it has; the order of runs does not matter."""
+    users, values = np.array([0, 1, 0, 0, 2, 2]), np.array([[1.0], [10.0], [2.0], [3.0], [4.0], [8.0]])
+    means, units = statistics.bootstrap_means(values, users, np.ones(1), resamples=40_000)
+    user_means = np.array([2, 10, 6])
+    assert units == 3
+    assert means.mean() == pytest.approx(6, abs=4 * means.std() / np.sqrt(40_000))
+    assert means.var() == pytest.approx(user_means.var(ddof=1) / 3, rel=0.03)
+
+
+def test_the_bootstrap_is_seeded_and_does_not_depend_on_its_chunks_for_single_seeds(monkeypatch):
+    first, again, other = (means_of(NORMAL, seed=seed)[0] for seed in (0, 0, 1))
+    np.testing.assert_array_equal(first, again)
+    assert (first != other).mean() > 0.99
+    whole, _ = means_of(NORMAL[:, :1], resamples=100)
+    monkeypatch.setattr(statistics, "_DRAWS_AT_ONCE", 12 * 7)
+    chunked, _ = means_of(NORMAL[:, :1], resamples=100)
+    np.testing.assert_array_equal(whole, chunked)
+
+
+def test_the_percentile_interval_by_hand():
+    draws = np.linspace(0, 1, 100_001)
+    tail = scipy.stats.norm.cdf(-scipy.stats.t.ppf(0.975, 9))
+    np.testing.assert_allclose(statistics.percentile_interval(draws, 10), [tail, 1 - tail], rtol=1e-9)
+    assert np.isnan(statistics.percentile_interval(draws, 1)).all()
+
+
+def test_summary_with_the_bootstrap():
+    """On normal data the two intervals agree, to the error of 4000 draws in a tail."""
+    results = made_of(runs("A", 100 + 3 * NORMAL[:, :1] + NORMAL) + runs("B", [[4.0]]))
+    t, boot = (results.summary(interval=interval).set_index("label") for interval in ("t", "bootstrap"))
+    pd.testing.assert_frame_equal(t[["count", "mean", "sd"]], boot[["count", "mean", "sd"]])
+    width = t.loc["A", "high"] - t.loc["A", "low"]
+    assert boot.loc["A", "high"] - boot.loc["A", "low"] == pytest.approx(width, rel=0.15)
+    assert boot.loc["A", "low"] < boot.loc["A", "mean"] < boot.loc["A", "high"]
+    assert boot.loc["B", ["low", "high"]].isna().all()
+    with pytest.raises(ValueError, match=r"^interval='normal' is not allowed: it must be 't' or 'bootstrap'$"):
+        results.summary(interval="normal")
+
+
+# ------------------------------------------------------------------------------------------------- quantiles
+
+
+def test_quantiles_of_runs_at_every_checkpoint():
+    values = NORMAL + 5
+    results = made_of(runs("A", values, N=2.0) + runs("B", 3 * values, N=np.nan))
+    table = results.quantiles("conversations", levels=(0.05, 0.5, 0.975))
+    assert list(table.columns[-4:]) == ["round", "q5", "q50", "q97.5"]
+    assert table[["label", "round"]].values.tolist() == [["A", 50], ["A", 100], ["B", 50], ["B", 100]]
+    for i, factor in enumerate((5, 10, 15, 30)):
+        by_hand = factor * np.quantile(values, [0.05, 0.5, 0.975])
+        np.testing.assert_allclose(table.iloc[i][["q5", "q50", "q97.5"]].astype(float), by_hand, rtol=1e-12)
+
+
+def test_quantiles_check_their_levels():
+    results = made_of(runs("A", NORMAL))
+    assert list(results.quantiles().columns[-3:]) == ["q10", "q50", "q90"]
+    with pytest.raises(ValueError, match=r"^levels=1.5 is not allowed: it must be a number in \[0, 1\]$"):
+        results.quantiles(levels=[0.5, 1.5])
+    with pytest.raises(ValueError, match=r"^levels=\[\] is not allowed: it must name at least one quantile$"):
+        results.quantiles(levels=[])
+
+
+# --------------------------------------------------------------------------------------------------- pairing
+
+
+def test_pairing_pairs():
+    """Runs that differ wildly among themselves, by a small and steady amount within a pair."""
+    theirs = 100 * np.exp(3 * NORMAL)
+    ours = theirs - 10 - NORMAL[::-1]
+    rows = runs("ours", ours) + runs("theirs", theirs)
+    found = made_of(rows).compare("ours").iloc[0]
+    assert found["pairs"] == 48
+    assert found["difference"] == pytest.approx(np.mean(ours - theirs))
+    units = (ours - theirs).mean(axis=1)
+    half = scipy.stats.t.ppf(0.975, 11) * scipy.stats.sem(units)
+    assert half < 0.5
+    for end, sign in (("difference_low", -1), ("difference_high", 1)):
+        assert found[end] == pytest.approx(units.mean() + sign * half, abs=0.2 * half)
+    apart = [row | {"user": 11 - row["user"]} if row["label"] == "ours" else row for row in rows]
+    mixed = made_of(apart).compare("ours").iloc[0]
+    assert mixed["difference"] == pytest.approx(found["difference"])
+    assert mixed["difference_high"] - mixed["difference_low"] > 50 * half
+
+
+def test_only_common_runs_are_compared():
+    ours = [[1.0, 2.0], [3.0, 4.0], [np.nan, 50.0]]
+    theirs = [[2.0, 4.0], [6.0, np.nan], [900.0, np.nan]]
+    found = made_of(runs("ours", ours) + runs("theirs", theirs)).compare("ours").iloc[0]
+    assert (found["pairs"], found["percent_below"]) == (3, 50)
+    # Users 0 and 1 have the means 1.5 and 3 against 3 and 6: a difference of -2.25.
+    assert found["difference"] == -2.25
+    assert found["low"] == pytest.approx(50)
+    nothing = made_of(runs("ours", [[1.0, np.nan]]) + runs("theirs", [[np.nan, 1.0]]))
+    assert nothing.compare("ours").empty
+
+
+def test_a_ratio_to_nothing_has_no_percentage():
+    found = made_of(runs("ours", [[1.0], [2.0]]) + runs("theirs", [[0.0], [0.0]])).compare("ours").iloc[0]
+    assert np.isnan(found[["percent_below", "low", "high"]].astype(float)).all()
+    assert found["difference"] == 1.5
+
+
+def test_the_percentage_covers_as_often_as_it_says():
+    rng, trials, covered = np.random.default_rng(3), 300, 0
+    index = pd.MultiIndex.from_product([range(10), range(3)], names=["user", "seed"])
+    for _ in range(trials):
+        user = 100 + 20 * rng.normal(size=(10, 1))
+        ours, theirs = (share * user + 5 * rng.normal(size=(10, 3)) for share in (0.7, 1.0))
+        found = statistics.paired(pd.DataFrame({"a": ours.ravel(), "b": theirs.ravel()}, index=index))
+        covered += found["low"] <= 30 <= found["high"]
+    assert covered / trials == pytest.approx(0.95, abs=3 * np.sqrt(0.95 * 0.05 / trials))
+
+
+def test_a_percentage_never_says_less_than_nothing():
+    """A few large regrets among tiny ones: resampled means fall below zero, regret does not."""
+    index = pd.MultiIndex.from_product([range(4), range(4)], names=["user", "seed"])
+    theirs = np.full((4, 4), 0.01)
+    theirs[1, 2] = 3.0
+    found = statistics.paired(pd.DataFrame({"a": np.full(16, 10.0), "b": theirs.ravel()}, index=index))
+    assert found["low"] < found["percent_below"] < found["high"] <= 100
+
+
+# ------------------------------------------------------------------------------------------------- exponents
+
+
+def power_law_rows(exponents, *, noise=0.0, at=(2, 4, 8, 16)):
+    rng = np.random.default_rng(2)
+    return [
+        row
+        for label, exponent in exponents.items()
+        for M in at
+        for row in runs(label, 3 * M**exponent * np.exp(noise * rng.normal(size=(8, 2))), clients=M)
+    ]
+
+
+def test_the_exponent_of_an_exact_power_law():
+    table = made_of(power_law_rows({"A": 0.5, "B": 1.0, "C": -2.0})).exponent("clients")
+    assert table["label"].tolist() == ["A", "B", "C"]
+    assert (table["points"] == 4).all()
+    np.testing.assert_allclose(table[["exponent", "low", "high"]], [[0.5] * 3, [1] * 3, [-2] * 3], rtol=1e-9)
+    np.testing.assert_allclose(table["factor"], 3, rtol=1e-9)
+    assert list(table.columns[:5]) == ["label", "dataset", "arms", "horizon", "noise"]
+
+
+def test_users_are_resampled_together_across_the_parameter():
+    """Users differ by factors of ten but all follow M^0.5: no doubt about the exponent."""
+    scale = np.exp(NORMAL)
+    rows = [row for M in (2, 5, 9) for row in runs("A", scale * M**0.5, clients=M)]
+    found = made_of(rows).exponent("clients").iloc[0]
+    np.testing.assert_allclose(found[["exponent", "low", "high"]].astype(float), 0.5, rtol=1e-9)
+
+
+def test_the_exponent_by_hand():
+    results = made_of(power_law_rows({"A": 0.5}, noise=0.2))
+    found = results.exponent("clients", label="A").iloc[0]
+    means = results.summary().set_index("clients")["mean"]
+    slope, intercept = np.polyfit(np.log(means.index), np.log(means), 1)
+    assert found["exponent"] == pytest.approx(slope)
+    assert found["factor"] == pytest.approx(np.exp(intercept))
+    # A mean of 16 runs has a relative error of 0.2 / 4; the slope's is that over the spread of log M.
+    log = np.log([2, 4, 8, 16])
+    error = 0.2 / 4 / np.sqrt(((log - log.mean()) ** 2).sum())
+    # A standard deviation from 8 users is within 1 / sqrt(2 * 7) = 27 % of the truth; three of these.
+    assert (found["high"] - found["low"]) / 2 == pytest.approx(scipy.stats.t.ppf(0.975, 7) * error, rel=0.8)
+    assert found["low"] < found["exponent"] < found["high"]
+
+
+def test_a_swept_hyperparameter_makes_one_line():
+    rows = [row for N in (1.0, 2.0, 4.0) for row in runs(f"FedConPE N={N:g} C=1", [[N**0.25], [2 * N**0.25]], N=N)]
+    rows += runs("LinUCB", [[5.0], [6.0]], N=np.nan)
+    results = made_of(rows)
+    table = results.exponent("N")
+    assert table["label"].tolist() == ["FedConPE C=1"]
+    assert table["exponent"].iloc[0] == pytest.approx(0.25)
+    assert len(table[["clients", "arms"]].columns) == 2
+
+
+def test_each_place_has_its_own_exponent():
+    rows = [row for K, p in ((5, 1.0), (9, 2.0)) for M in (2, 3) for row in runs("A", [[M**p]], clients=M, arms=K)]
+    table = made_of(rows).exponent("clients")
+    assert table[["arms", "exponent"]].round(9).values.tolist() == [[5, 1], [9, 2]]
+    assert table["low"].isna().all()
+
+
+def test_what_has_no_logarithm_has_no_exponent():
+    rows = [row for noise in (0.0, 1.0, 2.0) for row in runs("A", [[1 + noise]], noise=noise)]
+    assert np.isnan(made_of(rows).exponent("noise")["exponent"].iloc[0])
+    rows = [row | {"conversations": 0.0} for row in power_law_rows({"A": 0.5})]
+    assert np.isnan(made_of(rows).exponent("clients", "conversations")["exponent"].iloc[0])
+
+
+def test_exponent_says_what_varies():
+    results = made_of(power_law_rows({"A": 0.5}))
+    varies = "it must be a number that varies in these results, here 'clients'$"
+    for parameter in ("arms", "dataset", "label", "N"):
+        with pytest.raises(ValueError, match=rf"^parameter='{parameter}' is not allowed: {varies}"):
+            results.exponent(parameter)
+    with pytest.raises(ValueError, match=r"^parameter='arms' is not allowed: .*, here none does$"):
+        made_of(runs("A", [[1.0]])).exponent("arms")
+    with pytest.raises(ValueError, match=r"^label='B' is not allowed: it must be 'A'$"):
+        results.exponent("clients", label="B")
+
+
+def test_statistics_of_real_runs(catalog):
+    results = fb.sweep(catalog, fb.Uniform(), clients=[2, 4], arms=7, horizon=300, users=2, seeds=2, checkpoints=4)
+    assert results.exponent("clients")["exponent"].iloc[0] == pytest.approx(
+        1, abs=0.2
+    )  # M clients lose M times as much
+    assert len(results.quantiles()) == 2 * 4
