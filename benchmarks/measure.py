@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeVar
 import jax
 
 from fedbandit_jax import _runtime
-from fedbandit_jax.results.results import describe_environment
+from fedbandit_jax.engine.calls import describe_environment
 
 Value = TypeVar("Value")
 LEAST_SECONDS = 0.02  # shorter calls are repeated within a sample

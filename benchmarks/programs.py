@@ -12,9 +12,8 @@ import numpy as np
 
 import fedbandit_jax as fb
 from fedbandit_jax import _runtime
-from fedbandit_jax.engine import program as engine
-from fedbandit_jax.engine.lanes import Lanes
-from fedbandit_jax.engine.plan import make_plan
+from fedbandit_jax.engine.program import Program
+from fedbandit_jax.engine.sweep import make_sweep
 
 from . import counts
 from .measure import Effort, Timing
@@ -46,7 +45,7 @@ class Prepared:
     """A program that is compiled, and the runs it will play."""
 
     algorithm: fb.Algorithm
-    program: engine.Program
+    program: Program
     traced: Any
     lowered: Any
     compiled: Any
@@ -74,7 +73,7 @@ class Prepared:
 
     @property
     def all_lanes(self) -> int:
-        return len(self.program.batch.user)
+        return len(self.program.batch.cell)
 
     @property
     def lanes(self) -> int:
@@ -83,7 +82,7 @@ class Prepared:
 
     @property
     def runs(self) -> int:
-        return len(self.program.lanes.count)
+        return len(self.program.batch.lanes_of_run)
 
     @property
     def client_rounds(self) -> int:
@@ -148,15 +147,13 @@ def prepare(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # short horizons are on purpose here
 
-        def build(seeds: int) -> engine.Program:
-            plan = make_plan(catalog, algorithm, seeds=seeds, **setting)
-            (group,) = plan.groups
-            lanes = Lanes(group, plan.users, plan.seeds, catalog.dim)
-            return engine.Program(catalog, lanes, seed=0, rounds=plan.rounds(horizon), devices=devices)
+        def build(seeds: int) -> Program:
+            (batch,) = make_sweep(catalog, algorithm, seeds=seeds, **setting).batches(devices[0])
+            return Program(batch, seed=0, devices=devices)
 
         program = build(runs or 1)
         if runs is None:
-            program = build(max(1, chunks * program.chunk // int(program.lanes.count[0])))
+            program = build(max(1, chunks * program.chunk // int(program.batch.lanes_of_run[0])))
     if like is not None:
         return replace(like, program=program, horizon=horizon, timing=None)
     if afresh:
@@ -170,7 +167,7 @@ def prepare(
         seconds[name] = time.perf_counter() - began
         return result
 
-    traced = timed("trace", lambda: program.play.trace(*arguments, **program.static))
+    traced = timed("trace", lambda: program.jitted.trace(*arguments, **program.static))
     lowered = timed("lower", traced.lower)
     compiled = timed("compile", lowered.compile)
     return Prepared(algorithm, program, traced, lowered, compiled, seconds, clients, arms, horizon, len(devices))

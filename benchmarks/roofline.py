@@ -173,7 +173,7 @@ def _in_routines(loop: counts.Loop) -> float:
 def turns_of(program: Prepared, trace: Any) -> float:
     """Turns of the busiest loop in one chunk: rounds, or phases of the slowest run (expected, if not told)."""
     if program.unit == "phase":
-        expected = program.program.lanes.cells[0].steps(program.dim)
+        expected = program.program.batch.cells[0].steps(program.dim)
         return float(max(part.phases["phase"].max() if part.phases else expected for part in trace))
     return float(program.horizon) if program.unit == "round" else 1.0
 

@@ -22,8 +22,7 @@ from fedbandit_jax.algorithms import (  # noqa: E402
 )
 from fedbandit_jax.clocks.base import REGISTRY, Algorithm, Trace  # noqa: E402
 from fedbandit_jax.clocks.rounds import Client, RoundAlgorithm  # noqa: E402
-from fedbandit_jax.engine.simulate import simulate  # noqa: E402
-from fedbandit_jax.engine.sweep import sweep  # noqa: E402
+from fedbandit_jax.engine.calls import simulate, sweep  # noqa: E402
 from fedbandit_jax.linalg import regression  # noqa: E402
 from fedbandit_jax.linalg.design import g_optimal_design  # noqa: E402
 from fedbandit_jax.papers import theory  # noqa: E402

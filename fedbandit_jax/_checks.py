@@ -57,6 +57,11 @@ def indices(name: str, value: Any, available: int | None = None, what: str = "")
     return found
 
 
+def is_list(value: Any) -> bool:
+    """Is it a list, tuple, range or array of values, rather than one value?"""
+    return (isinstance(value, Sequence) and not isinstance(value, str)) or getattr(value, "ndim", 0) > 0
+
+
 def as_list(value: Any) -> list[Any]:
     """A list, tuple, range or array as a list; anything else as a list of one, array scalars as plain numbers."""
     if isinstance(value, Sequence) and not isinstance(value, str):

@@ -32,7 +32,7 @@ class SharedLinUCB(LinUCB):
         scores = self.ucb(state, client).reshape(len(first), -1)
         return first + jax.vmap(argmax)(scores)
 
-    def learn(
+    def learn(  # type: ignore[override]
         self, state: Ridge, client: Client, arm: Int[Array, " M"], reward: Float[Array, " M"]
     ) -> tuple[Ridge, Info]:
         def add(i: Int[Array, ""], state: Ridge) -> Ridge:

@@ -1,23 +1,14 @@
 """The shell command `fedbandit`."""
 
 import sys
-from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
-import numpy as np
 import typer
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
 
-import fedbandit_jax as fb
 from fedbandit_jax import _runtime
-from fedbandit_jax.cli import bench as cli_bench
-from fedbandit_jax.cli import data as cli_data
-from fedbandit_jax.cli import report as cli_report
-from fedbandit_jax.cli import reproduce as cli_reproduce
-from fedbandit_jax.cli import sweep as cli_sweep
-from fedbandit_jax.engine.plan import make_plan
+from fedbandit_jax.cli import bench, data, report, reproduce, run, sweep
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -25,12 +16,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="Simulate federated conversational linear bandits: thousands of runs as compiled array programs.",
 )
-app.add_typer(cli_data.app, name="data")
-app.command()(cli_sweep.sweep)
-app.command()(cli_reproduce.reproduce)
-app.command()(cli_report.report)
-app.command()(cli_bench.bench)
-console = Console()
+app.add_typer(data.app, name="data")
+for command in (run.run, sweep.sweep, reproduce.reproduce, report.report, bench.bench):
+    app.command()(command)
 
 
 @app.callback()
@@ -46,120 +34,6 @@ def main(
     """Commands work without options; each explains itself with --help."""
     if compile_cache:
         _runtime.keep_compiled_programs()
-
-
-@app.command()
-def run(
-    data: Annotated[str, typer.Option(help=cli_data.DATA_HELP)] = "synthetic",
-    clients: Annotated[int, typer.Option(help="M, clients in the federation.")] = 10,
-    arms: Annotated[int, typer.Option(help="K, arms of each client.")] = 100,
-    horizon: Annotated[int, typer.Option(help="T, rounds; up to 10^9.")] = 6000,
-    noise: Annotated[float, typer.Option(help="Standard deviation of rewards and answers.")] = 0.1,
-    users: Annotated[int, typer.Option(help="Preference vectors, the first of the catalog.")] = 10,
-    seeds: Annotated[int, typer.Option(help="Draws of arm sets and noise for each user.")] = 8,
-    n: Annotated[float, typer.Option("--N", help="FedConPE's N: larger asks less and loses more.")] = 1.0,
-    c: Annotated[float, typer.Option("--C", help="FedConPE's C, in (0, 1].")] = 1.0,
-    delta: Annotated[float, typer.Option(help="FedConPE's probability of failure.")] = 0.1,
-    seed: Annotated[int, typer.Option(help="Seed of everything, a catalog that is not prepared yet included.")] = 0,
-    out: Annotated[Path, typer.Option(help="Folder for tables and the figure.")] = Path("results/run"),
-) -> None:
-    """FedConPE on one data set, against uniform play and the paper's regret bound.
-
-    Prints a table and writes curves.parquet, phases.parquet, settings.json, final.csv, summary.csv and regret.png.
-    """
-    catalog = fb.datasets.load(data, seed=seed)
-    algorithms = [fb.FedConPE(N=n, C=c, delta=delta), fb.Uniform()]
-    setting: dict[str, Any] = {
-        "clients": clients,
-        "arms": arms,
-        "horizon": horizon,
-        "noise": noise,
-        "users": users,
-        "seeds": seeds,
-        "seed": seed,
-    }
-    make_plan(catalog, algorithms, **setting)  # checks it
-    out.mkdir(parents=True, exist_ok=True)  # what cannot be written to should be known now
-    console.print(
-        f"{catalog.name}: d={catalog.dim}, {len(catalog.arms)} arms, {len(catalog.key_terms)} key terms. "
-        f"M={clients}, K={arms}, T={horizon}, noise {noise:g}, {users} users x {seeds} seeds.",
-        highlight=False,
-    )
-    results = fb.simulate(catalog, algorithms, **setting)
-    bound = fb.theory.regret_upper_bound(
-        results.to_pandas()["round"].unique(),
-        dim=catalog.dim,
-        clients=clients,
-        arms=arms,
-        delta=delta,
-        N=n,
-        sigma=noise,
-    )
-    show_summary(results, float(bound[-1]))
-    save_run(results, bound, out)
-    seconds = results.settings
-    console.print(
-        f"{len(results.final())} federations in {seconds['run_seconds']:.1f} s, after "
-        f"{seconds['compile_seconds']:.1f} s of compilation. Tables and regret.png are in {out}",
-        highlight=False,
-    )
-
-
-def show_summary(results: fb.Results, bound: float) -> None:
-    """The table of `run`, and what the phases tell."""
-    table = Table(title="At the last round, mean and 95 % interval")
-    for heading in ("", "regret", "questions per client", "scalars sent", "error of theta"):
-        table.add_column(heading, justify="left" if heading == "" else "right")
-    metrics = ("regret", "conversations", "communication", "theta_error")
-    columns = [results.summary(metric).set_index("label") for metric in metrics]
-    for label in columns[0].index:
-        cells = []
-        for column in columns:
-            mean, high = column.loc[label, ["mean", "high"]]
-            spread = f" ± {high - mean:.3g}" if high > mean else ""
-            cells.append((f"{mean:,.1f}" if mean >= 10 else f"{mean:.4g}") + spread)
-        table.add_row(label, *cells)
-    table.add_row("upper bound (Theorem)", f"{bound:,.1f}", "", "", "")
-    console.print(table)
-
-    phases = results.phases()
-    whole = phases[phases["complete"]]
-    per_run = phases.groupby(["user", "seed"])
-    judged = whole.groupby(["user", "seed"])["good_event"].all()
-    good = f"in {judged.mean():.1%} of the runs" if len(judged) else "not judged, as no phase was whole"
-    console.print(
-        f"Phases: {per_run['phase'].max().mean():.1f} a run. Good event {good}, best arm kept in "
-        f"{per_run['best_arm_active'].all().mean():.1%}. The eigenvalue lemma's bound held in "
-        f"{phases['lemma_holds'].mean():.1%} of the phases.",
-        highlight=False,
-    )
-    uniform = columns[0].loc["Uniform", "mean"]
-    if bound > uniform:
-        console.print(
-            f"The upper bound says nothing here: it exceeds what uniform play loses ({bound:,.0f} > {uniform:,.0f}).",
-            highlight=False,
-        )
-
-
-def save_run(results: fb.Results, bound: np.ndarray, out: Path) -> None:
-    """Tables and the figure of `run`."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    results.save(out)
-    results.final().to_csv(out / "final.csv", index=False)
-    results.summary().to_csv(out / "summary.csv", index=False)
-    figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.5), layout="constrained")
-    results.only("FedConPE").plot.regret(left)
-    results.plot.regret(right)
-    right.plot(results.to_pandas()["round"].unique(), bound, color="black", linestyle=":", label="upper bound")
-    right.set_yscale("log")
-    right.autoscale(axis="y")
-    right.legend(frameon=False)
-    figure.savefig(out / "regret.png", dpi=150)
-    plt.close(figure)
 
 
 def entry_point() -> None:

@@ -22,9 +22,9 @@ def report(
     import matplotlib
 
     matplotlib.use("Agg")
-    from fedbandit_jax import report as module  # matplotlib and plotly: not for --help
+    from fedbandit_jax.report.contents import write  # matplotlib and plotly: not for --help
 
-    page = module.write(folder)
+    page = write(folder)
     console.print(
         f"{page}, {page.with_suffix('.md').name} and the figures in {folder / 'figures'} are written",
         highlight=False,

@@ -66,7 +66,7 @@ def reproduce(
     Finished runs are kept in OUT: stopped at any time, the same command goes on, and other experiments may be added.
     The verdict is in OUT/verdict.json.
     """
-    from fedbandit_jax import reproduce as module  # pandas and the engine: not for --help
+    from fedbandit_jax.papers import reproduce as module  # pandas and the engine: not for --help
 
     size = module.QUICK if quick else module.Size()
     if seeds is not None:

@@ -11,9 +11,10 @@ from rich.console import Console
 import fedbandit_jax as fb
 from fedbandit_jax import _runtime
 from fedbandit_jax.cli import sweep_file
-from fedbandit_jax.engine import storage
-from fedbandit_jax.engine.plan import Plan, make_plan
-from fedbandit_jax.engine.sweep import estimate
+from fedbandit_jax.engine.estimate import estimate
+from fedbandit_jax.engine.store import run_ids
+from fedbandit_jax.engine.sweep import Sweep, make_sweep
+from fedbandit_jax.results.folders import stored_runs
 
 console = Console()
 
@@ -46,10 +47,10 @@ def sweep(
     catalogs, folder = given.catalogs(), out or given.out
     arguments = given.arguments | ({"memory": memory} if memory else {})
     limit = arguments.pop("memory", None)
-    plan = make_plan(catalogs, given.algorithms, **arguments)
+    checked = make_sweep(catalogs, given.algorithms, **arguments)
     tell = Reporter(lines)
     if dry_run:
-        describe(plan, folder, limit, tell)
+        describe(checked, folder, limit, tell)
         return
     progress = tell.record if lines else None
     try:
@@ -62,7 +63,7 @@ def sweep(
         results.summary().to_csv(folder / "summary.csv", index=False)
         told = results.settings
         tell.say(
-            f"{len(plan.catalogs) * len(plan.cells)} cells, {plan.runs} runs: {told['runs_computed']} computed in "
+            f"{checked.num_cells} cells, {checked.num_runs} runs: {told['runs_computed']} computed in "
             f"{told['run_seconds']:.1f} s after {told['compile_seconds']:.1f} s of compilation, {told['runs_found']} "
             f"found. Padding took {told['padding_share']:.0%} of the work. They are in {folder}",
             event="done",
@@ -88,35 +89,30 @@ class Reporter:
             console.print(text, highlight=False, markup=False, soft_wrap=True)
 
 
-def describe(plan: Plan, folder: Path, memory: Any, tell: Reporter) -> None:
+def describe(sweep: Sweep, folder: Path, memory: Any, tell: Reporter) -> None:
     """What a sweep would take: counts at once, then memory and time, for which one chunk of each program is played."""
-    ids = {
-        run
-        for catalog in plan.catalogs
-        for group in plan.groups
-        for run in storage.run_ids(catalog, group, plan.users, plan.seeds)
-    }
-    cells, found = len(plan.catalogs) * len(plan.cells), len(ids & storage.stored_runs(folder))
-    for catalog in plan.catalogs:
+    found = len(set(run_ids(sweep)) & stored_runs(folder))
+    for catalog in sweep.catalogs:
         tell.say(repr(catalog), event="catalog", dataset=catalog.name, fingerprint=catalog.fingerprint)
-    programs = plan.programs(_runtime.devices()[0])
-    pairs = f"{len(plan.users)} users x {len(plan.seeds)} seeds each"
+    programs = len({batch.key for batch in sweep.batches(_runtime.devices()[0])})
+    pairs = f"{len(sweep.users)} users x {len(sweep.seeds)} seeds each"
     tell.say(
-        f"cells     {cells}\nruns      {plan.runs} ({pairs}), {found} of them in {folder}\nprograms  {programs}",
+        f"cells     {sweep.num_cells}\nruns      {sweep.num_runs} ({pairs}), {found} of them in {folder}\n"
+        f"programs  {programs}",
         event="plan",
-        cells=cells,
-        runs=plan.runs,
+        cells=sweep.num_cells,
+        runs=sweep.num_runs,
         found=found,
         programs=programs,
     )
     seconds = 0.0
-    for part in estimate(plan, memory):
+    for part in estimate(sweep, memory):
         took = f"compiled in {part['compile_seconds']:.1f} s, {part['memory'] / 1e6:.0f} MB"
         shape = f"K<={part['arms']}, T={part['horizon']}"
         where = f"{part['algorithm']} on {part['dataset']}, {shape}"
         tell.say(f"  {where}: {took}, about {duration(part['seconds'])} for all its runs", event="program", **part)
         seconds += part["seconds"]
-    left = seconds * (1 - found / plan.runs)
+    left = seconds * (1 - found / sweep.num_runs)
     tell.say(
         f"time      about {duration(seconds)} for everything, {duration(left)} for what is missing",
         event="estimate",

@@ -27,7 +27,7 @@ from typing import Any
 
 from fedbandit_jax import _checks, datasets
 from fedbandit_jax.clocks.base import REGISTRY, Algorithm
-from fedbandit_jax.engine.sweep import sweep
+from fedbandit_jax.engine.calls import sweep
 from fedbandit_jax.worlds.catalog import Catalog
 
 ARGUMENTS = tuple(

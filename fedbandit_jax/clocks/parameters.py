@@ -85,9 +85,13 @@ def param(
     return dataclasses.field(default=default, metadata={"param": about})
 
 
-@cache
 def declared(kind: type) -> dict[str, Parameter]:
     """What a class of algorithms declares of its hyperparameters: its own first, then inherited ones."""
+    return _declared(kind)
+
+
+@cache
+def _declared(kind: type) -> dict[str, Parameter]:
     own = inspect.get_annotations(kind)
     fields = sorted(dataclasses.fields(kind), key=lambda field: field.name not in own)
     return {field.name: field.metadata["param"] for field in fields if "param" in field.metadata}

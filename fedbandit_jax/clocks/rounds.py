@@ -87,7 +87,9 @@ class RoundAlgorithm(Algorithm, abstract=True):
 
     def prepare(self, horizon: int) -> Algorithm:
         """A schedule given as a function becomes a table."""
-        return self.replace(schedule=Schedule.of(self.schedule, horizon)) if self.asks_by_schedule() else self
+        if not self.asks_by_schedule():
+            return self
+        return self.replace(schedule=Schedule.of(self.hyperparameters()["schedule"], horizon))
 
     def context(self, key_terms: Float[Array, "J d"]) -> Any:
         """What to work out once from the key terms, which all clients and runs share."""
@@ -181,7 +183,8 @@ def keys_of(key: Key[Array, "*n"]) -> tuple[Key[Array, "*n"], Key[Array, ""], Ke
 
 def state_and_info(returned: Any, state: Any) -> tuple[Any, Info]:
     """What `learn` or `ask` returned: a state like the one before, or a pair of one and an Info."""
-    return (returned, {}) if jax.tree.structure(returned) == jax.tree.structure(state) else returned
+    alike: Any = jax.tree.structure(returned) == jax.tree.structure(state)  # type: ignore[operator]
+    return (returned, {}) if alike else returned
 
 
 def play_rounds(

@@ -1,41 +1,31 @@
-"""The compiled programs: lanes stacked as array batches, spread over the devices a chunk at a time.
+"""Programs: the lanes of a batch stacked as arrays, compiled once, and played on all devices a chunk at a time.
 
-Lanes (see lanes.py) whose algorithms differ only in numbers share one program; federations with fewer clients or arms
-than the largest are padded and masked.
+Federations with fewer clients or arms than the largest of the batch are padded and masked.
 """
 
-import threading
 import time
 import warnings
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
 from functools import cache, partial
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-import pandas as pd
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 from jaxtyping import Array, Float, Int, Key, UInt32
 
 from fedbandit_jax import _checks
-from fedbandit_jax.clocks.base import Algorithm, Trace
-from fedbandit_jax.engine.cells import Cell
-from fedbandit_jax.engine.lanes import Lanes
-from fedbandit_jax.worlds.catalog import Catalog
+from fedbandit_jax.clocks.base import MEANS, Algorithm, Trace
+from fedbandit_jax.engine.batches import Batch, clients_per_device
 from fedbandit_jax.worlds.problem import sample_problem
 
-ACCELERATOR_LANES = 4096  # clients side by side on one GPU or TPU
 # XLA's default, 3, compiles a quarter longer on CPU, for rounds that are a twelfth slower and phases that are the same.
 COMPILER_OPTIONS = {"cpu": {"xla_backend_optimization_level": 1}}
-
-BLOCK = 1024  # keys worked out at a time
-
-traces = 0  # programs traced by this process so far
-counting = threading.Lock()
+KEYS_AT_ONCE = 1024
 
 
-class Pool(NamedTuple):
+class DeviceCatalog(NamedTuple):
     """A catalog on the device."""
 
     arms: Float[Array, "A d"]
@@ -43,8 +33,8 @@ class Pool(NamedTuple):
     users: Float[Array, "U d"]
 
 
-class Run(NamedTuple):
-    """The numbers of one lane; a leading axis when batched."""
+class LaneInputs(NamedTuple):
+    """The numbers of one lane, besides its algorithm's; a leading axis when batched."""
 
     clients: Int[Array, "*R"]
     arms: Int[Array, "*R"]
@@ -54,119 +44,67 @@ class Run(NamedTuple):
     keys: UInt32[Array, "*R 2 2"]  # of arm sets and of play
 
 
-def keys_of_runs(seed: int, user: np.ndarray, index: np.ndarray) -> np.ndarray:
-    """Keys of the arm sets and the play of runs, which depend on the seed, the user and the index of the seed alone.
-
-    Worked out apart from the programs, as every use of a key takes each of them a quarter of a second to compile.
-    """
-    pairs, place = np.unique(user.astype(np.uint64) << 32 | index.astype(np.uint64), return_inverse=True)
-    filled = np.resize(pairs, -(-len(pairs) // BLOCK) * BLOCK).reshape(-1, BLOCK)
-    key = jax.random.key(seed)
-    blocks = [_keys_of_block(key, (pair >> 32).astype(np.uint32), pair.astype(np.uint32)) for pair in filled]
-    return np.concatenate(blocks)[place]
-
-
-@jax.jit
-def _keys_of_block(
-    key: Key[Array, ""], user: UInt32[Array, " n"], index: UInt32[Array, " n"]
-) -> UInt32[Array, "n 2 2"]:
-    def keys(user: UInt32[Array, ""], index: UInt32[Array, ""]) -> Key[Array, " 2"]:
-        return jax.random.split(jax.random.fold_in(jax.random.fold_in(key, user), index))
-
-    return jax.random.key_data(jax.vmap(keys)(user, index))
-
-
-def table_of_runs(cells: Sequence[Cell], users: Sequence[int], seeds: Sequence[int]) -> pd.DataFrame:
-    """A row per run."""
-    pairs = pd.MultiIndex.from_product([users, seeds]).to_frame(index=False)
-    settings = pd.DataFrame(
-        {
-            "algorithm": cell.algorithm.title,
-            "label": cell.label,
-            "clients": cell.clients,
-            "arms": cell.arms,
-            "horizon": cell.horizon,
-            "noise": cell.noise,
-            **{k: str(v) if callable(v) else v for k, v in cell.algorithm.hyperparameters().items()},
-        }
-        for cell in cells
-    )
-    table = settings.iloc[np.repeat(np.arange(len(cells)), len(pairs))].reset_index(drop=True)
-    after_noise = table.columns.get_loc("noise") + 1
-    table.insert(after_noise, "user", np.tile(pairs[0], len(cells)))
-    table.insert(after_noise + 1, "seed", np.tile(pairs[1], len(cells)))
-    return table
-
-
-def clients_per_device(algorithm: Algorithm, arms: int, dim: int, device: jax.Device) -> int:
-    """Clients to play side by side on one device, if they fit into memory."""
-    return algorithm.clients_per_core(arms, dim) if device.platform == "cpu" else ACCELERATOR_LANES
-
-
 class Program:
-    """Cells that differ only in numbers, padded to one shape, on all devices of this process."""
+    """The compiled program of a batch, on all devices of this process."""
 
     def __init__(
-        self,
-        catalog: Catalog,
-        lanes: Lanes,
-        *,
-        seed: int,
-        rounds: np.ndarray,
-        devices: Sequence[jax.Device],
+        self, batch: Batch, *, seed: int, devices: Sequence[jax.Device], rounds: np.ndarray | None = None
     ) -> None:
-        real = jnp.zeros(()).dtype
-        cells = lanes.cells
-        first = cells[0].algorithm
-        self.lanes = lanes
-        settings: Any = {name: [getattr(cell, name) for cell in cells] for name in ("clients", "arms", "noise")}
-        columns: Any = {
-            **{name: np.asarray(values)[lanes.cell] for name, values in settings.items()},
-            "user": lanes.user,
-            "first_client": lanes.client,
-        }
-        columns = {k: v.astype(real if k == "noise" else np.int32) for k, v in columns.items()}
-        columns["keys"] = keys_of_runs(seed, lanes.user, lanes.seed)
-        self.batch = Run(**columns)
-        self.algorithm = jax.tree.map(
-            lambda *values: np.asarray(values, real)[lanes.cell], *(cell.algorithm for cell in cells)
-        )
-        self.max_clients = 1 if first.independent_clients else max(cell.clients for cell in cells)
-        self.max_arms = max(cell.arms for cell in cells)
+        """`rounds` are other rounds to keep than the batch's, as many."""
+        cells, cell_of_lane = batch.cells, batch.cell
+        self.batch = batch
         self.num_devices = len(devices)
-        clients = clients_per_device(first, self.max_arms, catalog.dim, devices[0])
-        self.chunk = self.num_devices * max(1, clients // self.max_clients)
+        at_once = clients_per_device(batch.algorithm, batch.max_arms, batch.catalog.dim, devices[0])
+        self.chunk = self.num_devices * max(1, at_once // batch.max_clients)  # lanes at a time
+        self.executable: Any = None
         self.compile_seconds = 0.0
         self.memory = 0  # bytes that a chunk takes on all devices
         self.work = 0.0  # in clients x arms x phases
         self.work_on_padding = 0.0
 
+        def of_lanes(name: str, dtype: Any) -> Any:
+            return np.array([getattr(cell, name) for cell in cells], dtype)[cell_of_lane]
+
+        self.inputs = LaneInputs(
+            clients=of_lanes("clients", np.int32),
+            arms=of_lanes("arms", np.int32),
+            noise=of_lanes("noise", batch.dtype),
+            user=batch.user.astype(np.int32),
+            first_client=batch.client.astype(np.int32),
+            keys=keys_of_runs(seed, batch.user, batch.seed),
+        )
+        self.algorithms = jax.tree.map(
+            lambda *values: np.asarray(values, batch.dtype)[cell_of_lane], *(cell.algorithm for cell in cells)
+        )
         mesh = jax.make_mesh((len(devices),), ("lanes",), axis_types=(AxisType.Auto,), devices=list(devices))
-        features: Any = (np.asarray(x, real) for x in (catalog.arms, catalog.key_terms, catalog.users))
-        shared = (Pool(*features), np.asarray(rounds, real))
-        self.shared = jax.device_put(shared, NamedSharding(mesh, PartitionSpec()))
-        self.play = compiled(devices[0].platform)
-        self.static = {"mesh": mesh, "max_clients": self.max_clients, "max_arms": self.max_arms}
+        features: Any = (batch.catalog.arms, batch.catalog.key_terms, batch.catalog.users)
+        shared = (DeviceCatalog(*features), batch.rounds if rounds is None else rounds)
+        with self.precision():
+            in_precision = jax.tree.map(lambda x: np.asarray(x, batch.dtype), shared)
+            self.shared = jax.device_put(in_precision, NamedSharding(mesh, PartitionSpec()))
+        self.static = {"mesh": mesh, "max_clients": batch.max_clients, "max_arms": batch.max_arms}
+        self.jitted = jitted(devices[0].platform)
+
+    def precision(self) -> AbstractContextManager:
+        """The switch of JAX under which the program is made and played."""
+        return jax.enable_x64(self.batch.dtype == "float64")
 
     def arguments(self, lanes: np.ndarray) -> tuple:
         """Of `run_batch`, for a chunk; a short one is filled up with copies of its last lane, as shapes are fixed."""
         index = lanes[np.minimum(np.arange(self.chunk), len(lanes) - 1)]
-        return (*jax.tree.map(lambda x: x[index], (self.algorithm, self.batch)), *self.shared)
+        return (*jax.tree.map(lambda x: x[index], (self.algorithms, self.inputs)), *self.shared)
 
-    @property
-    def signature(self) -> tuple:
-        """Programs of equal signatures are compiled once."""
-        arguments = self.arguments(np.zeros(1, int))
-        shapes = tuple((x.shape, x.dtype) for x in jax.tree.leaves(arguments))
-        return jax.tree.structure(arguments), shapes, *self.static.values()
+    def compile(self, budget: float = float("inf")) -> None:
+        """Compile, for as many lanes at a time as fit into a budget of bytes.
 
-    def compile(self, budget: float) -> None:
-        """Compile, for as many lanes at a time as fit into a budget of bytes."""
+        JAX finds the executable again if it has compiled the same for another batch.
+        """
         while True:
             began = time.perf_counter()
-            lowered = self.play.lower(*self.arguments(np.zeros(1, int)), **self.static)
-            needs = lowered.compile().memory_analysis()  # which jit finds in its cache again
+            with self.precision():
+                self.executable = self.jitted.lower(*self.arguments(np.zeros(1, int)), **self.static).compile()
             self.compile_seconds += time.perf_counter() - began
+            needs = self.executable.memory_analysis()
             if needs is None:  # not every backend tells
                 return
             parts = needs.temp_size_in_bytes, needs.argument_size_in_bytes, 2 * needs.output_size_in_bytes
@@ -179,7 +117,7 @@ class Program:
             fitting = int(self.chunk / self.num_devices * budget / self.memory)
             self.chunk = self.num_devices * max(1, min(fitting, self.chunk // self.num_devices - 1))
 
-    def run(self, lanes: np.ndarray) -> Iterator[Trace]:
+    def play(self, lanes: np.ndarray) -> Iterator[Trace]:
         """Traces of some lanes, in order, a chunk each; out of memory, chunks of half the size go on."""
         done = 0
         while done < len(lanes):
@@ -192,38 +130,46 @@ class Program:
                     raise
                 before, self.chunk = self.chunk, self.num_devices * (self.chunk // self.num_devices // 2)
                 warnings.warn(f"out of memory with {before} lanes at a time: going on with {self.chunk}", stacklevel=2)
+                self.compile()
 
     def chunks(self, lanes: np.ndarray) -> Iterator[Trace]:
         """The next chunk is on its way while one is read."""
         waiting: list[tuple[np.ndarray, Trace]] = []
         for first in range(0, len(lanes), self.chunk):
             index = lanes[first : first + self.chunk]
-            waiting.append((index, self.play(*self.arguments(index), **self.static)))
+            waiting.append((index, self.dispatch(index)))
             if len(waiting) > 1:
                 yield self.to_host(*waiting.pop(0))
         for entry in waiting:
             yield self.to_host(*entry)
 
+    def dispatch(self, lanes: np.ndarray) -> Trace:
+        """Send a chunk on its way."""
+        with self.precision():
+            return self.executable(*self.arguments(lanes))
+
     def to_host(self, lanes: np.ndarray, trace: Trace) -> Trace:
+        """The traces of a chunk as NumPy arrays, and what of its work went into padding."""
         trace = jax.tree.map(np.asarray, trace)
-        clients = np.ones(len(lanes), int) if self.max_clients == 1 else self.batch.clients[lanes]
+        alone = self.batch.max_clients == 1
+        clients = np.ones(len(lanes), int) if alone else self.inputs.clients[lanes]
         phases = (trace.phases["phase"] > 0).sum(axis=1) if trace.phases else np.ones(self.chunk, int)
         longest = phases.reshape(self.num_devices, -1).max(axis=1)  # a device goes on until its last lane is done
-        spent = self.max_clients * self.max_arms * self.chunk * float(longest.mean())
+        spent = self.batch.max_clients * self.batch.max_arms * self.chunk * float(longest.mean())
         self.work += spent
-        self.work_on_padding += spent - float((clients * self.batch.arms[lanes] * phases[: len(lanes)]).sum())
+        self.work_on_padding += spent - float((clients * self.inputs.arms[lanes] * phases[: len(lanes)]).sum())
         return jax.tree.map(lambda x: x[: len(lanes)], trace)
 
     def finished(self, runs: np.ndarray) -> Iterator[tuple[np.ndarray, Trace]]:
         """Play some runs; yields them, and their traces, as soon as all of their lanes are done."""
-        lanes = self.lanes.of(runs)
-        begin = np.searchsorted(lanes, self.lanes.first[runs])
-        end = begin + self.lanes.count[runs]
+        lanes = self.batch.lanes_of(runs)
+        begin = np.searchsorted(lanes, self.batch.first_lane[runs])
+        end = begin + self.batch.lanes_of_run[runs]
         order = np.argsort(end, kind="stable")
         runs, begin, end = runs[order], begin[order], end[order]
         given, kept_from, played = 0, 0, 0
         waiting: list[Trace] = []
-        for part in self.run(lanes):
+        for part in self.play(lanes):
             waiting.append(part)
             played += len(part.regret)
             whole = slice(given, int(np.searchsorted(end, played, side="right")))
@@ -249,35 +195,53 @@ def add_up(lanes: Trace, begin: np.ndarray, end: np.ndarray) -> Trace:
         return np.add.reduceat(closed, edges, axis=0)[::2]
 
     total: Trace = jax.tree.map(add, lanes)
-    mean = count[:, None]
-    return total._replace(conversations=total.conversations / mean, theta_error=total.theta_error / mean)
+    return total._replace(**{name: getattr(total, name) / count[:, None] for name in MEANS})
 
 
 def concatenate(parts: Sequence[Trace]) -> Trace:
     return jax.tree.map(lambda *xs: np.concatenate(xs), *parts)
 
 
+def keys_of_runs(seed: int, user: np.ndarray, index: np.ndarray) -> Any:
+    """Keys of the arm sets and the play of runs, which depend on the seed, the user and the index of the seed alone.
+
+    Worked out apart from the programs, as every use of a key takes each of them a quarter of a second to compile.
+    """
+    pairs, place = np.unique(user.astype(np.uint64) << 32 | index.astype(np.uint64), return_inverse=True)
+    filled = np.resize(pairs, -(-len(pairs) // KEYS_AT_ONCE) * KEYS_AT_ONCE).reshape(-1, KEYS_AT_ONCE)
+    key = jax.random.key(seed)
+    blocks = [_keys_of_block(key, (pair >> 32).astype(np.uint32), pair.astype(np.uint32)) for pair in filled]
+    return np.concatenate(blocks)[place]
+
+
+@jax.jit
+def _keys_of_block(
+    key: Key[Array, ""], user: UInt32[Array, " n"], index: UInt32[Array, " n"]
+) -> UInt32[Array, "n 2 2"]:
+    def keys(user: UInt32[Array, ""], index: UInt32[Array, ""]) -> Key[Array, " 2"]:
+        return jax.random.split(jax.random.fold_in(jax.random.fold_in(key, user), index))
+
+    return jax.random.key_data(jax.vmap(keys)(user, index))
+
+
 @cache
-def compiled(platform: str) -> Any:
+def jitted(platform: str) -> Any:
     """`run_batch` as JAX compiles it for a kind of device, unless it has been told to compile quickly."""
     options = None if jax.config.values["jax_disable_most_optimizations"] else COMPILER_OPTIONS.get(platform)
     return jax.jit(run_batch, static_argnames=("mesh", "max_clients", "max_arms"), compiler_options=options)
 
 
 def run_batch(
-    algorithm: Algorithm,
-    batch: Run,
-    pool: Pool,
+    algorithms: Algorithm,
+    inputs: LaneInputs,
+    catalog: DeviceCatalog,
     rounds: Float[Array, " P"],
     *,
     mesh: jax.sharding.Mesh,
     max_clients: int,
     max_arms: int,
 ) -> Trace:
-    """Play a batch of lanes, spread over the devices of a mesh."""
-    global traces
-    with counting:
-        traces += 1
+    """Play a chunk of lanes, spread over the devices of a mesh."""
     one = partial(run_one, max_clients=max_clients, max_arms=max_arms)
     per_device = jax.vmap(one, in_axes=(0, 0, None, None))
     spread, everywhere = PartitionSpec("lanes"), PartitionSpec()
@@ -287,32 +251,32 @@ def run_batch(
         in_specs=(spread, spread, everywhere, everywhere),
         out_specs=spread,
         check_vma=False,
-    )(algorithm, batch, pool, rounds)
+    )(algorithms, inputs, catalog, rounds)
 
 
 def run_one(
     algorithm: Algorithm,
-    run: Run,
-    pool: Pool,
+    lane: LaneInputs,
+    catalog: DeviceCatalog,
     rounds: Float[Array, " P"],
     *,
     max_clients: int,
     max_arms: int,
 ) -> Trace:
     """Draw a federation, or one client of it, and play it; pure in its arguments."""
-    arms_key, play_key = jax.random.wrap_key_data(run.keys)
+    arms_key, play_key = jax.random.wrap_key_data(lane.keys)
     problem = sample_problem(
         arms_key,
-        pool.arms,
-        pool.key_terms,
-        pool.users[run.user],
-        clients=run.clients,
-        num_arms=run.arms,
-        noise=run.noise,
+        catalog.arms,
+        catalog.key_terms,
+        catalog.users[lane.user],
+        clients=lane.clients,
+        num_arms=lane.arms,
+        noise=lane.noise,
         horizon=rounds[-1],
         max_clients=max_clients,
         max_arms=max_arms,
-        first_client=run.first_client,
+        first_client=lane.first_client,
     )
     with jax.default_matmul_precision("highest"):  # GPUs and TPUs would round the factors of products to a few digits
         return algorithm.run(play_key, problem, rounds)

@@ -6,6 +6,7 @@ from types import TracebackType
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from fedbandit_jax._progress import tqdm
 
@@ -15,22 +16,23 @@ Listener = Callable[[dict[str, Any]], None]
 
 
 class Progress:
-    """Counts finished runs; used with `with`.
+    """Counts finished runs, by their rows in the table of runs; used with `with`.
 
     `shown` is True or False for a bar, None for one on terminals only, or a function that gets a record, about once
     a second: cells and runs done and in all, client-rounds per second, seconds left, and what is going on.
     """
 
-    def __init__(self, shown: bool | Listener | None, cells: int, runs_per_cell: int, clients: int) -> None:
+    def __init__(self, shown: bool | Listener | None, num_cells: int, runs: pd.DataFrame) -> None:
         self.listener = shown if callable(shown) else None
         disabled = None if shown is None else callable(shown) or not shown
         layout = "{desc}{percentage:3.0f}%|{bar}| [{elapsed}<{remaining}{postfix}]"
-        self.bar = tqdm(total=clients, delay=2, disable=disabled, bar_format=layout)
-        self.left = np.full(cells, runs_per_cell)  # runs of each cell
-        self.runs = cells * runs_per_cell
-        self.clients, self.clients_done = clients, 0
+        self.cell_of_run, self.clients_of_run = runs["cell"].to_numpy(), runs["clients"].to_numpy()
+        self.clients, self.clients_done = int(self.clients_of_run.sum()), 0
+        self.bar = tqdm(total=self.clients, delay=2, disable=disabled, bar_format=layout)
+        self.left = np.bincount(self.cell_of_run, minlength=num_cells)  # runs of each cell
+        self.runs = len(runs)
         self.played, self.played_clients, self.busy = 0.0, 0, 0.0  # client-rounds, clients and seconds of this call
-        self.told, self.since, self.doing = 0.0, time.perf_counter(), ""
+        self.reported, self.since, self.doing = 0.0, time.perf_counter(), ""
 
     def __enter__(self) -> "Progress":
         return self
@@ -42,28 +44,32 @@ class Progress:
         """What is going on now; time that passes before `count` is not played."""
         self.doing, self.since = doing, time.perf_counter()
         self.bar.set_description(doing)
-        self.tell()
+        self.report()
 
-    def find(self, cells: np.ndarray, clients: int) -> None:
-        """Runs, by their cells, that need not be played."""
-        np.subtract.at(self.left, cells, 1)
-        self.clients_done += clients
-        self.bar.update(clients)
+    def find(self, rows: np.ndarray) -> None:
+        """Runs that need not be played."""
+        clients = self.take_off(rows)
         if not self.bar.disable:
             self.bar.initial += clients  # they say nothing about speed
-        self.tell()
+        self.report()
 
-    def count(self, cells: np.ndarray, clients: int, horizon: int) -> None:
-        """Runs, by their cells, that were played."""
+    def count(self, rows: np.ndarray, horizon: int) -> None:
+        """Runs that were played."""
         now = time.perf_counter()
         self.busy, self.since = self.busy + now - self.since, now
+        clients = self.take_off(rows)
         self.played += float(clients) * horizon
         self.played_clients += clients
-        self.clients_done += clients
-        np.subtract.at(self.left, cells, 1)
         self.bar.set_postfix_str(self.text(), refresh=False)
+        self.report()
+
+    def take_off(self, rows: np.ndarray) -> int:
+        """Take runs off what is left; how many clients they have."""
+        clients = int(self.clients_of_run[rows].sum())
+        np.subtract.at(self.left, self.cell_of_run[rows], 1)
+        self.clients_done += clients
         self.bar.update(clients)
-        self.tell()
+        return clients
 
     @property
     def rate(self) -> float:
@@ -74,11 +80,11 @@ class Progress:
         cells, runs = f"{(self.left == 0).sum()}/{len(self.left)}", f"{self.runs - self.left.sum()}/{self.runs}"
         return f"{cells} cells, {runs} runs, {self.rate / 1e6:.2f}M client-rounds/s"
 
-    def tell(self) -> None:
+    def report(self) -> None:
         now = time.perf_counter()
-        if self.listener is None or now - self.told < SECONDS_BETWEEN_RECORDS:
+        if self.listener is None or now - self.reported < SECONDS_BETWEEN_RECORDS:
             return
-        self.told = now
+        self.reported = now
         speed = self.played_clients / self.busy if self.busy else None
         self.listener(
             {

@@ -22,14 +22,14 @@ import pandas as pd
 
 from fedbandit_jax import _checks, _runtime
 from fedbandit_jax.clocks.base import Algorithm
-from fedbandit_jax.engine import files as disk
-from fedbandit_jax.engine.sweep import sweep
+from fedbandit_jax.engine.calls import describe_environment, sweep
+from fedbandit_jax.engine.files import write_whole
 from fedbandit_jax.papers import verdict
 from fedbandit_jax.papers.fedconpe import CHECKPOINTS, EXPERIMENTS, NOISE, PRESETS, USERS, Experiment
 from fedbandit_jax.papers.theory_checks import check_theory
 from fedbandit_jax.papers.tuning import tune
 from fedbandit_jax.results import statistics
-from fedbandit_jax.results.results import Results, describe_environment
+from fedbandit_jax.results.results import Results
 from fedbandit_jax.worlds.catalog import Catalog
 
 ALL = (*EXPERIMENTS, "theory")
@@ -321,7 +321,7 @@ class Record:
         self.folder.mkdir(parents=True, exist_ok=True)
         for name, content in (("reproduction.json", self.content), ("verdict.json", self.rows)):
             text = json.dumps(without_nan(content), indent=2, allow_nan=False) + "\n"
-            disk.write_whole(self.folder / name, lambda file, text=text: file.write(text.encode()))
+            write_whole(self.folder / name, lambda file, text=text: file.write(text.encode()))
 
 
 def without_nan(value: Any) -> Any:

@@ -15,7 +15,7 @@ import pandas as pd
 from fedbandit_jax import _checks
 from fedbandit_jax.algorithms import FedConPE, SharedLinUCB
 from fedbandit_jax.datasets import synthetic
-from fedbandit_jax.engine.sweep import sweep
+from fedbandit_jax.engine.calls import sweep
 from fedbandit_jax.papers import theory
 from fedbandit_jax.papers.verdict import FAILS, HOLDS, TOLERANCE, Row, decide, decide_all
 from fedbandit_jax.results import statistics

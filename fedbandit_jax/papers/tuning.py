@@ -14,8 +14,8 @@ import numpy as np
 
 from fedbandit_jax.clocks.base import Algorithm
 from fedbandit_jax.clocks.parameters import Between, OneOf, declared
-from fedbandit_jax.engine import cells as grid
-from fedbandit_jax.engine.sweep import sweep
+from fedbandit_jax.engine.calls import sweep
+from fedbandit_jax.engine.cells import labels
 from fedbandit_jax.papers.fedconpe import CHECKPOINTS, NOISE
 from fedbandit_jax.worlds.catalog import Catalog
 
@@ -64,10 +64,10 @@ def tune(
         checkpoints=CHECKPOINTS,
         out=out,
     )
-    labels = grid.labels([trial.prepare(horizon) for trial in tried])
+    names = labels([trial.prepare(horizon) for trial in tried])
     means = results.final().groupby("label")["regret"].mean()
     best: dict[str, tuple[float, Algorithm]] = {}
-    for label, trial in zip(labels, tried, strict=True):
+    for label, trial in zip(names, tried, strict=True):
         if trial.title not in best or means[label] < best[trial.title][0]:
             best[trial.title] = (float(means[label]), trial)
     chosen = {title: trial.prepare(horizon) for title, (_, trial) in best.items()}

@@ -98,16 +98,16 @@ class Report:
 
 def write(folder: str | Path) -> Path:
     """Write report.html, report.md and figures/ into a folder of results; return the path of the page."""
-    from fedbandit_jax.report import pages as report_text
+    from fedbandit_jax.report import pages  # which is made of what is defined here
 
     folder = Path(folder)
     report = read(folder)
     (folder / "figures").mkdir(exist_ok=True)
     for figure in report.figures:
         figure.save(folder / "figures")
-    (folder / "report.md").write_text(report_text.markdown(report), encoding="utf-8")
+    (folder / "report.md").write_text(pages.markdown(report), encoding="utf-8")
     page = folder / "report.html"
-    page.write_text(report_text.page(report), encoding="utf-8")
+    page.write_text(pages.page(report), encoding="utf-8")
     return page
 
 

@@ -1,20 +1,15 @@
 """Results: tidy tables of every run, statistics, storage."""
 
 import json
-import platform
 from collections.abc import Sequence
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import jax
-import numpy as np
 import pandas as pd
 from pandas.api.types import is_object_dtype
 
 from fedbandit_jax import _checks
 from fedbandit_jax.results import statistics
-from fedbandit_jax.clocks.base import Trace
 
 if TYPE_CHECKING:
     from fedbandit_jax.results.plots import Plots
@@ -22,17 +17,6 @@ if TYPE_CHECKING:
 METRICS = ("regret", "conversations", "communication", "theta_error")
 SETTING = ("dataset", "algorithm", "label", "clients", "arms", "horizon", "noise")  # and the hyperparameters
 RUN = (*SETTING, "user", "seed")
-FLAGS = ("complete", "lemma_holds", "good_event", "best_arm_active")
-
-
-def describe_environment(devices: Sequence[jax.Device]) -> dict[str, Any]:
-    """Versions and devices, for the record."""
-    packages = ("fedbandit-jax", "jax", "jaxlib", "numpy")
-    return {
-        "versions": {"python": platform.python_version(), **{name: version(name) for name in packages}},
-        "devices": [f"{d.platform}:{d.device_kind}" for d in devices],
-        "prng": str(jax.config.values["jax_default_prng_impl"]),
-    }
 
 
 class Results:
@@ -42,19 +26,6 @@ class Results:
         self._curves = curves
         self._phases = phases
         self.settings = settings
-
-    @classmethod
-    def from_traces(
-        cls, tables: Sequence[tuple[str, pd.DataFrame, np.ndarray, Trace]], settings: dict[str, Any]
-    ) -> "Results":
-        """Tidy up (data set, a table with a row per run, the rounds kept, traces with axes R and P) of each program."""
-        tidied = []
-        for dataset, runs, rounds, trace in tables:
-            runs = runs.copy()
-            runs.insert(0, "dataset", dataset)
-            check_finite(runs, trace)
-            tidied.append(tidy(runs, rounds, trace))
-        return cls.from_tables(tidied, settings)
 
     @classmethod
     def from_tables(cls, tables: Sequence[tuple[pd.DataFrame, pd.DataFrame]], settings: dict[str, Any]) -> "Results":
@@ -169,9 +140,9 @@ class Results:
         """Read what `save` wrote, or the folder that a sweep got as `out`."""
         folder = Path(folder)
         if (folder / "manifest.json").is_file():
-            from fedbandit_jax import storage  # which makes Results itself
+            from fedbandit_jax.results.folders import load  # which makes Results itself
 
-            return storage.load(folder)
+            return load(folder)
         missing = [n for n in ("curves.parquet", "phases.parquet", "settings.json") if not (folder / n).is_file()]
         if missing:
             raise FileNotFoundError(f"{folder} holds no saved results: {', '.join(missing)} not found")
@@ -184,20 +155,6 @@ class Results:
     def __repr__(self) -> str:
         labels = ", ".join(self._curves["label"].unique())
         return f"Results({len(self.final())} runs of {labels})"
-
-
-def tidy(runs: pd.DataFrame, rounds: np.ndarray, trace: Trace) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Curves, a row per run and checkpoint, and phases, a row per run and phase, after the columns of `runs`."""
-    values = {name: np.asarray(getattr(trace, name), np.float64).ravel() for name in METRICS}
-    table = runs.iloc[np.repeat(np.arange(len(runs)), len(rounds))].reset_index(drop=True)
-    curves = table.assign(round=np.tile(rounds, len(runs)), **values)
-    if not trace.phases:
-        return curves, pd.DataFrame()
-    run, row = np.nonzero(trace.phases["phase"])
-    found = {name: np.asarray(column[run, row], np.float64) for name, column in trace.phases.items()}
-    found |= {name: found[name].astype(bool) for name in FLAGS if name in found}
-    phases = runs.iloc[run].reset_index(drop=True).assign(**found | {"phase": found["phase"].astype(int)})
-    return curves, phases
 
 
 def missing_as_nan(table: pd.DataFrame) -> pd.DataFrame:
@@ -220,16 +177,3 @@ def words_as_numbers(table: pd.DataFrame) -> pd.DataFrame:
         if numbers.notna().any():
             table[name] = table[name].astype(object).where(numbers.isna(), numbers.astype(object))
     return table
-
-
-def not_finite(trace: Trace) -> dict[str, np.ndarray]:
-    """Which runs of a trace with axes R and P have a curve that is not finite, by metric."""
-    return {name: ~np.isfinite(np.asarray(getattr(trace, name))).all(axis=1) for name in METRICS}
-
-
-def check_finite(runs: pd.DataFrame, trace: Trace) -> None:
-    """Name the first run whose curves are not finite."""
-    for name, bad in not_finite(trace).items():
-        if bad.any():
-            row = runs.iloc[int(np.argmax(bad))].to_dict()
-            raise FloatingPointError(f"{name} is not finite in {bad.sum()} of {len(runs)} runs, first in {row}")

@@ -14,6 +14,7 @@ from pathlib import Path
 import jax
 import pandas as pd
 import pytest
+from fedbandit_jax.engine.plan import make_plan
 from typer.testing import CliRunner
 
 import fedbandit_jax as fb
@@ -22,7 +23,6 @@ from fedbandit_jax.cli import sweep as cli_sweep
 from fedbandit_jax.cli import sweep_file
 from fedbandit_jax.engine import program as engine
 from fedbandit_jax.engine import progress, storage
-from fedbandit_jax.engine.plan import make_plan
 
 EXAMPLES = sorted((Path(__file__).parents[2] / "notebooks" / "sweeps").glob("*.toml"))
 SMALL = """
@@ -240,7 +240,8 @@ def test_ctrl_c_says_how_to_go_on(tmp_path):
     """A real interrupt of a real process, after its first part."""
     file = written(tmp_path, SMALL.replace("seeds = [0, 4]", "seeds = 5000"))
     code = (
-        "import sys, jax; from fedbandit_jax.cli import main; sys.modules['fedbandit_jax.engine.keeper'].PART_SECONDS = 0.1; "
+        "import jax; from fedbandit_jax.cli import main; from fedbandit_jax.engine import store; "
+        "store.PART_SECONDS = 0.1; "
         "jax.config.update('jax_disable_most_optimizations', True); main.entry_point()"
     )
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}

@@ -10,9 +10,9 @@ import sys
 import numpy as np
 import pandas as pd
 import pytest
+from fedbandit_jax.engine.hosts import Hosts
 
 import fedbandit_jax as fb
-from fedbandit_jax.engine.hosts import Hosts
 
 SWEEP = """
 clients = [2, 3]
@@ -37,8 +37,9 @@ N = [1, 2]
 name = "LinUCB"
 """
 CODE = (
-    "import jax; from fedbandit_jax.cli import main; from fedbandit_jax.engine import keeper; jax.config.update('jax_disable_most_optimizations', True); "
-    "keeper.PART_SECONDS = 1e9; "  # one part of each program, however slow the machine
+    "import jax; from fedbandit_jax.cli import main; from fedbandit_jax.engine import store; "
+    "jax.config.update('jax_disable_most_optimizations', True); "
+    "store.PART_SECONDS = 1e9; "  # one part of each program, however slow the machine
     "jax.config.update('jax_num_cpu_devices', {devices}); main.entry_point()"
 )
 

@@ -1,0 +1,135 @@
+"""Batches: cells that share a compiled program, and the lanes that it plays side by side.
+
+A lane is one element of the batch: a whole federation, or a single client if clients never communicate. Such clients
+play the same for every M, so runs that differ only in M share lanes: the largest of them has all that the others need.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from fedbandit_jax.clocks.base import Algorithm
+from fedbandit_jax.engine.cells import Cell
+from fedbandit_jax.worlds.catalog import Catalog
+
+CHUNKS_TO_COMPILE = 32  # a program takes about as long to compile as a device needs for so many of its chunks
+ACCELERATOR_LANES = 4096  # clients side by side on one GPU or TPU
+
+
+class Batch:
+    """Cells that differ only in numbers, padded to one shape, for all users and seeds of a catalog.
+
+    Its runs are in the order of cell, user, seed. Cells that take about as many steps have neighbouring lanes, so that
+    few lanes of a chunk wait for others.
+    """
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        cells: Sequence[Cell],
+        users: Sequence[int],
+        seeds: Sequence[int],
+        rounds: np.ndarray,
+        dtype: str,
+    ) -> None:
+        self.catalog, self.cells, self.rounds, self.dtype = catalog, cells, rounds, dtype
+        alone = self.algorithm.independent_clients
+        self.max_clients = 1 if alone else max(cell.clients for cell in cells)
+        self.max_arms = max(cell.arms for cell in cells)
+
+        sharing: dict[object, list[int]] = {}  # cells that share their lanes
+        for i in sorted(range(len(cells)), key=lambda i: cells[i].steps(catalog.dim)):
+            sharing.setdefault(sharing_key(cells, i), []).append(i)
+        pairs = len(users) * len(seeds)  # of a user and a seed
+        sizes = np.array([max(cells[i].clients for i in members) if alone else 1 for members in sharing.values()])
+        starts = np.cumsum(sizes * pairs) - sizes * pairs
+        group_of_cell = np.empty(len(cells), int)
+        for number, members in enumerate(sharing.values()):
+            group_of_cell[members] = number
+
+        # Of each run: its first lane, how many it has, and a number that is equal for runs which share lanes.
+        clients, pair = np.array([cell.clients for cell in cells]), np.arange(pairs)
+        self.first_lane = (starts[group_of_cell][:, None] + sizes[group_of_cell][:, None] * pair[None, :]).ravel()
+        self.lanes_of_run = np.repeat(clients if alone else np.ones_like(clients), pairs)
+        self.share = (group_of_cell[:, None] + pair[None, :]).ravel()
+
+        # Of each lane: its cell, the largest of those that share it, its client, user and seed.
+        largest = np.array([max(members, key=lambda i: cells[i].clients) for members in sharing.values()])
+        self.cell = np.repeat(largest, sizes * pairs)
+        place = np.arange(len(self.cell)) - np.repeat(starts, sizes * pairs)
+        size = np.repeat(sizes, sizes * pairs)
+        self.client = place % size
+        self.user = np.asarray(users)[place // size // len(seeds)]
+        self.seed = np.asarray(seeds)[place // size % len(seeds)]
+
+    @property
+    def algorithm(self) -> Algorithm:
+        """One of its algorithms, which differ in numbers only."""
+        return self.cells[0].algorithm
+
+    @property
+    def horizon(self) -> int:
+        return self.cells[0].horizon
+
+    @property
+    def key(self) -> tuple:
+        """Batches of equal keys share a compiled program."""
+        pool = tuple(x.shape for x in (self.catalog.arms, self.catalog.key_terms, self.catalog.users))
+        shape = (self.max_clients, self.max_arms, len(self.rounds), self.dtype)
+        return type(self.algorithm), jax.tree.structure(self.algorithm), pool, shape
+
+    def lanes_of(self, runs: np.ndarray) -> np.ndarray:
+        """All lanes of some runs, each once, in order."""
+        change = np.zeros(len(self.cell) + 1, int)
+        np.add.at(change, self.first_lane[runs], 1)
+        np.add.at(change, self.first_lane[runs] + self.lanes_of_run[runs], -1)
+        return np.flatnonzero(np.cumsum(change))
+
+
+def sharing_key(cells: Sequence[Cell], i: int) -> object:
+    """Cells of equal keys share lanes: of clients that play alone, those that differ only in the number of clients."""
+    cell = cells[i]
+    return (cell.label, cell.arms, cell.noise) if cell.algorithm.independent_clients else i
+
+
+def clients_per_device(algorithm: Algorithm, arms: int, dim: int, device: jax.Device) -> int:
+    """Clients to play side by side on one device, if they fit into memory."""
+    return algorithm.clients_per_core(arms, dim) if device.platform == "cpu" else ACCELERATOR_LANES
+
+
+def split_by_shape(cells: Sequence[Cell], runs_per_cell: int, clients_per_device: int) -> list[list[Cell]]:
+    """Divide cells by padded shape; each part is a program. One, unless padding costs more than it saves.
+
+    Padding to the largest M and K is work, lanes x M x K of it; another program costs the time to compile it. Starting
+    with a program for every M and K, the two that cost least to join are joined, as long as compiling costs more.
+    """
+    alone = cells[0].algorithm.independent_clients
+    sizes, shape = np.unique(
+        np.array([(1 if alone else cell.clients, cell.arms) for cell in cells]), axis=0, return_inverse=True
+    )
+    shape = shape.reshape(-1)
+    lanes: dict[tuple, int] = {}
+    for i, cell in enumerate(cells):
+        place = (shape[i], sharing_key(cells, i))
+        lanes[place] = max(lanes.get(place, 0), runs_per_cell * (cell.clients if alone else 1))
+    count = np.bincount([place[0] for place in lanes], weights=list(lanes.values()), minlength=len(sizes))
+
+    compiling = CHUNKS_TO_COMPILE * clients_per_device * sizes[:, 1].max()
+    joined = np.arange(len(sizes))  # the program of each shape
+    while len(sizes) > 1:
+        work = count * sizes.prod(axis=1)
+        together = np.maximum(sizes[:, None], sizes[None, :]).prod(axis=2) * (count[:, None] + count[None, :])
+        extra: Any = together - work[:, None] - work[None, :]
+        np.fill_diagonal(extra, np.inf)
+        one, other = sorted(np.unravel_index(extra.argmin(), extra.shape))
+        if extra[one, other] > compiling:
+            break
+        sizes[one] = np.maximum(sizes[one], sizes[other])
+        count[one] += count[other]
+        sizes, count = np.delete(sizes, other, axis=0), np.delete(count, other)
+        joined[joined == other] = one
+        joined[joined > other] -= 1
+    program_of_cell = joined[shape].tolist()
+    return [[cell for cell, p in zip(cells, program_of_cell, strict=True) if p == i] for i in range(len(sizes))]

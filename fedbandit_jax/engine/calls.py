@@ -1,0 +1,207 @@
+"""`simulate` and `sweep`: every setting, every user, every seed, from as few compiled programs as possible.
+
+The way of a sweep: its arguments are checked (`Sweep`), its cells gathered in batches (`Batch`), each batch compiled
+(`Program`) and played, finished runs kept (`Store`), and all of them put together (`Results`).
+"""
+
+import platform
+import time
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pandas as pd
+
+from fedbandit_jax import _checks, _runtime
+from fedbandit_jax.clocks.base import Algorithm
+from fedbandit_jax.engine import processes
+from fedbandit_jax.engine.batches import Batch
+from fedbandit_jax.engine.program import Program
+from fedbandit_jax.engine.progress import Listener, Progress
+from fedbandit_jax.engine.store import FolderStore, Store
+from fedbandit_jax.engine.sweep import make_sweep, memory_budget, warn_of_narrow_key_terms
+from fedbandit_jax.results.results import Results
+from fedbandit_jax.worlds.catalog import Catalog
+
+
+def simulate(
+    catalog: Catalog,
+    algorithms: Algorithm | Sequence[Algorithm],
+    *,
+    clients: int = 10,
+    arms: int = 100,
+    horizon: int = 6000,
+    users: int | Iterable[int] | np.ndarray = 10,
+    seeds: int | Iterable[int] | np.ndarray = 1,
+    noise: float = 0.1,
+    seed: int = 0,
+    **options: Any,
+) -> Results:
+    """Play every algorithm in one setting, for every user and seed; see `sweep` for the arguments and options."""
+    setting: dict[str, Any] = {"clients": clients, "arms": arms, "horizon": horizon, "noise": noise}
+    for name, value in setting.items():
+        if _checks.is_list(value):
+            _checks.fail(name, value, "simulate takes one number; use sweep for a list")
+    return sweep(catalog, algorithms, **setting, users=users, seeds=seeds, seed=seed, **options)
+
+
+def sweep(
+    catalog: Catalog | Sequence[Catalog],
+    algorithms: Algorithm | Sequence[Algorithm],
+    *,
+    clients: int | Sequence[int] | np.ndarray = 10,
+    arms: int | Sequence[int] | np.ndarray = 100,
+    horizon: int | Sequence[int] | np.ndarray = 6000,
+    noise: float | Sequence[float] | np.ndarray = 0.1,
+    users: int | Iterable[int] | np.ndarray = 10,
+    seeds: int | Iterable[int] | np.ndarray = 1,
+    seed: int = 0,
+    checkpoints: int | Iterable[int] | np.ndarray = 128,
+    spacing: str = "linear",
+    dtype: str = "auto",
+    memory: str | float | None = None,
+    progress: bool | Listener | None = None,
+    out: str | Path | None = None,
+) -> Results:
+    """Run every combination of the given lists, for every user and seed, and return all curves.
+
+    All randomness depends on (seed, user, index of the seed, client) alone.
+
+    Args:
+        catalog: what federations are drawn from, or a list of catalogs with different names.
+        algorithms: one or a list; any hyperparameter of theirs may be a list.
+        clients: M, a number or a list.
+        arms: K of each client, a number or a list.
+        horizon: T, a number or a list; up to 10^9.
+        noise: standard deviation of rewards and answers, a number or a list.
+        users: how many preference vectors of the catalog to serve, or their indices.
+        seeds: how many draws of arm sets and noise for each user, or their indices.
+        seed: of everything; another gives other runs throughout.
+        checkpoints: the number of rounds at which curves are kept, or the rounds themselves.
+        spacing: of these rounds, "linear" or "log".
+        dtype: "float32", "float64" or "auto": float64 for horizons above 2^20 rounds, where float32 would miscount.
+        memory: limit of what the compiled programs take, such as "4GB".
+        progress: True or False for a bar, None for one on terminals once a call takes two seconds, or a function that
+            gets records.
+        out: a folder that keeps finished runs as the sweep goes: the same sweep, or a larger one, computes only what is
+            missing there. Processes joined by `jax.distributed` share the work through it.
+    """
+    checked = make_sweep(
+        catalog,
+        algorithms,
+        clients=clients,
+        arms=arms,
+        horizon=horizon,
+        noise=noise,
+        users=users,
+        seeds=seeds,
+        seed=seed,
+        checkpoints=checkpoints,
+        spacing=spacing,
+        dtype=dtype,
+    )
+    devices = _runtime.devices()
+    budget = memory_budget(memory, devices)
+    processes.check(out)
+    warn_of_narrow_key_terms(checked)
+    settings = {
+        "catalogs": {one.name: one.fingerprint for one in checked.catalogs},
+        "seed": checked.seed,
+        "dtype": dtype,
+        **describe_environment(devices),
+    }
+    batches = checked.batches(devices[0])
+    runs = checked.table_of_runs(batches)
+    if out is None:
+        with Store(checked, batches, runs) as store:
+            return play(store, devices, budget, settings, progress)
+    folder = FolderStore(checked, batches, runs, out, settings)
+    try:
+        with folder:
+            return play(folder, devices, budget, settings, progress)
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(
+            f"stopped: {len(folder.stored)} finished runs are kept; the same sweep with out={str(out)!r} goes on"
+        ) from None
+
+
+def play(
+    store: Store,
+    devices: Sequence[jax.Device],
+    budget: float,
+    settings: dict[str, Any],
+    progress: bool | Listener | None,
+) -> Results:
+    """Play what is not in the store yet, and put all curves together."""
+    began, sweep, runs = time.perf_counter(), store.sweep, store.runs
+    missing = store.missing()
+    mine = missing & processes.own(runs["share"].to_numpy())
+    with Progress(progress if processes.is_first() else False, sweep.num_cells, runs) as counter:
+        counter.find(np.flatnonzero(~mine))
+        rows_of_batch = [np.flatnonzero(mine & (runs["batch"] == i)) for i in range(len(store.batches))]
+        to_play = [(batch, rows) for batch, rows in zip(store.batches, rows_of_batch, strict=True) if len(rows)]
+        programs = compile_all([batch for batch, _ in to_play], sweep.seed, devices, budget, counter)
+        compiled = time.perf_counter()
+        for program, (batch, rows) in zip(programs, to_play, strict=True):
+            row_of_place = pd.Series(rows, index=runs["place"].iloc[rows])
+            counter.begin(batch.algorithm.title)
+            store.flush()
+            for places, trace in program.finished(row_of_place.index.to_numpy()):
+                done = row_of_place.loc[places].to_numpy()
+                store.add(done, trace)
+                counter.count(done, batch.horizon)
+            store.flush()
+    processes.wait("played")
+    work = sum(program.work for program in programs)
+    return store.results(
+        {
+            **settings,
+            "programs": len({batch.key for batch in store.batches}),
+            "runs_found": int((~missing).sum()),
+            "runs_computed": int(missing.sum()),
+            "compile_seconds": compiled - began,
+            "run_seconds": time.perf_counter() - compiled,
+            "memory": max((program.memory for program in programs), default=0),
+            "padding_share": sum(program.work_on_padding for program in programs) / work if work else 0.0,
+        }
+    )
+
+
+def compile_all(
+    batches: Sequence[Batch], seed: int, devices: Sequence[jax.Device], budget: float, progress: Progress
+) -> list[Program]:
+    """Their programs, compiled side by side; equal ones one after another, as JAX finds the first again."""
+    if batches:
+        progress.begin("compiling")
+    programs = [Program(batch, seed=seed, devices=devices) for batch in batches]
+    equal: dict[tuple, list[Program]] = {}
+    for program in programs:
+        equal.setdefault(program.batch.key, []).append(program)
+
+    def compile_equal(programs: Sequence[Program]) -> None:
+        for program in programs:
+            program.compile(budget)
+
+    pool = ThreadPoolExecutor(_runtime.cores())
+    try:
+        waiting = [pool.submit(compile_equal, programs) for programs in equal.values()]
+        for done, finished in enumerate(as_completed(waiting), 1):
+            finished.result()
+            progress.begin(f"compiled {done} of {len(waiting)} programs")
+    finally:
+        pool.shutdown(cancel_futures=True)
+    return programs
+
+
+def describe_environment(devices: Sequence[jax.Device]) -> dict[str, Any]:
+    """Versions and devices, for the record."""
+    packages = ("fedbandit-jax", "jax", "jaxlib", "numpy")
+    return {
+        "versions": {"python": platform.python_version(), **{name: version(name) for name in packages}},
+        "devices": [f"{d.platform}:{d.device_kind}" for d in devices],
+        "prng": str(jax.config.values["jax_default_prng_impl"]),
+    }

@@ -1,0 +1,401 @@
+"""Stores: what becomes of finished runs. They stay in memory, or are written to a folder a part at a time."""
+
+import dataclasses
+import hashlib
+import json
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import jax
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from fedbandit_jax import _checks
+from fedbandit_jax.clocks.base import METRICS, REGISTRY, Trace
+from fedbandit_jax.clocks.phases import FLAGS
+from fedbandit_jax.engine import processes
+from fedbandit_jax.engine.batches import Batch
+from fedbandit_jax.engine.files import lock, write_whole
+from fedbandit_jax.engine.program import concatenate
+from fedbandit_jax.engine.sweep import Sweep
+from fedbandit_jax.results.folders import (
+    FORMAT,
+    META,
+    RUN,
+    curves_of,
+    digest,
+    ids_in,
+    parts,
+    read_manifest,
+    read_part,
+    read_runs,
+    stored_runs,
+    values_in,
+)
+from fedbandit_jax.results.results import Results
+
+PART_SECONDS = 5.0  # what a sweep may lose when it is killed
+PART_RUNS = 4096  # what it holds in memory before it writes
+NAMED = 10  # failed runs in an error message
+CURVES = ("round", *METRICS)
+# Of all phase eliminations, so that every part has the same columns; those an algorithm does not tell are empty.
+PHASES = (
+    *("phase", "start", "length", "eps", "complete", "active_min", "active_mean", "active_max", "good_event"),
+    *("best_arm_active", "max_gap", "theta_error", "uploaded", "questions", "dropped", "wanted_information"),
+    *("lambda_min", "lambda_min_after", "lemma_holds"),
+)
+Columns = dict[str, np.ndarray]
+
+
+class NotFiniteError(FloatingPointError):
+    """Runs whose curves are not finite; `results` has all others."""
+
+    results: Results
+
+
+class Store:
+    """Finished runs in memory; used with `with`.
+
+    Runs are known by their rows in the sweep's table of runs. Those that are not finite are not kept, but named.
+    """
+
+    place = "the error's `results`"
+
+    def __init__(self, sweep: Sweep, batches: list[Batch], runs: pd.DataFrame) -> None:
+        self.sweep, self.batches, self.runs = sweep, batches, runs
+        self.cells = sweep.table_of_cells()
+        self.failed: list[str] = []
+        self.tables: list[tuple[Columns, Columns]] = []
+
+    def __enter__(self) -> "Store":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        pass
+
+    def missing(self) -> np.ndarray:
+        """Which runs are still to be played."""
+        return np.ones(len(self.runs), bool)
+
+    def add(self, rows: np.ndarray, trace: Trace) -> None:
+        """Take finished runs of one batch."""
+        bad = {name: ~np.isfinite(getattr(trace, name)).all(axis=1) for name in METRICS}
+        finite = ~np.any(list(bad.values()), axis=0)
+        for i in np.flatnonzero(~finite):
+            metrics = ", ".join(name for name in METRICS if bad[name][i])
+            self.failed.append(f"{metrics} of {self.name_of(rows[i])}")
+        if finite.all():
+            self.keep(rows, trace)
+        elif finite.any():
+            self.keep(rows[finite], jax.tree.map(lambda x: x[finite], trace))
+
+    def keep(self, rows: np.ndarray, trace: Trace) -> None:
+        self.tables.append(tidy(rows, self.rounds_of(rows), trace))
+
+    def flush(self) -> None:
+        """A batch is done."""
+
+    def rounds_of(self, rows: np.ndarray) -> np.ndarray:
+        return self.batches[self.runs["batch"].iloc[rows[0]]].rounds
+
+    def name_of(self, row: int) -> str:
+        run = self.runs.iloc[row]
+        where = self.cells.iloc[run["cell"]].to_dict() | {"user": run["user"], "seed": run["seed"]}
+        names = ("dataset", "clients", "arms", "horizon", "noise", "user", "seed")
+        return f"{where['label']} ({', '.join(f'{name}={where[name]}' for name in names)})"
+
+    def results(self, settings: dict[str, Any]) -> Results:
+        """All runs, in the order of the table; an error, which has the finite ones, if others were not."""
+        results = self.collect(settings)
+        if self.failed:
+            more = f" and {len(self.failed) - NAMED} more" if len(self.failed) > NAMED else ""
+            error = NotFiniteError(
+                f"{len(self.failed)} of {len(self.runs)} runs are not finite: {'; '.join(self.failed[:NAMED])}{more}; "
+                f"the others are in {self.place}"
+            )
+            error.results = results
+            raise error
+        return results
+
+    def collect(self, settings: dict[str, Any]) -> Results:
+        def joined(tables: list[Columns]) -> pd.DataFrame:
+            table = pd.concat([pd.DataFrame(t) for t in tables], ignore_index=True) if tables else pd.DataFrame()
+            return table.sort_values("at", kind="stable", ignore_index=True) if len(table) else table
+
+        curves, phases = (joined([t[i] for t in self.tables if t[i]]) for i in (0, 1))
+        return Results(self.with_settings(curves), self.with_settings(phases), settings)
+
+    def with_settings(self, table: pd.DataFrame) -> pd.DataFrame:
+        """A table whose column `at` are rows of the table of runs, with what these runs are in front."""
+        if not len(table):
+            return pd.DataFrame()
+        runs = self.runs.iloc[table["at"].to_numpy()]
+        grid = self.sweep.catalogs_and_cells()
+        own = dict.fromkeys(name for i in runs["cell"].unique() for name in grid[i][1].algorithm.hyperparameters())
+        setting = self.cells[[*self.cells.columns[:7], *own]].iloc[runs["cell"].to_numpy()].reset_index(drop=True)
+        setting.insert(7, "user", runs["user"].to_numpy())
+        setting.insert(8, "seed", runs["seed"].to_numpy())
+        return pd.concat([setting, table.drop(columns="at")], axis=1)
+
+
+def tidy(rows: np.ndarray, rounds: np.ndarray, trace: Trace) -> tuple[Columns, Columns]:
+    """Columns of curves, a row per run and checkpoint, and of phases, a row per run and phase; `at` is the run."""
+    metrics = {name: getattr(trace, name) for name in METRICS} | trace.counts
+    curves = {"at": np.repeat(rows, len(rounds)), "round": np.tile(rounds, len(rows))}
+    curves |= {name: np.asarray(curve, np.float64).ravel() for name, curve in metrics.items()}
+    if not trace.phases:
+        return curves, {}
+    run, row = np.nonzero(trace.phases["phase"])
+    phases = {"at": rows[run]}
+    for name, column in trace.phases.items():
+        kind = bool if name in FLAGS else int if name == "phase" else np.float64
+        phases[name] = np.asarray(column)[run, row].astype(kind)
+    return curves, phases
+
+
+class FolderStore(Store):
+    """Finished runs in a folder that other sweeps are kept out of.
+
+    Of several processes that share a sweep, the first opens the folder for all of them.
+    """
+
+    def __init__(
+        self, sweep: Sweep, batches: list[Batch], runs: pd.DataFrame, folder: str | Path, settings: dict[str, Any]
+    ) -> None:
+        super().__init__(sweep, batches, runs)
+        self.folder = Path(folder)
+        self.place = f"out={str(self.folder)!r}"
+        self.manifest = manifest_of(sweep, settings)
+        self.ids = run_ids(sweep)
+        self.stored: set[str] = set()
+        self.waiting: list[tuple[np.ndarray, Trace]] = []
+        self.written = time.perf_counter()
+
+    # ---------------------------------------------------------------------------------------- opening and closing
+
+    def __enter__(self) -> "FolderStore":
+        if self.folder.exists() and not self.folder.is_dir():
+            _checks.fail("out", str(self.folder), "it must be a folder, but there is a file of that name")
+        self.check()
+        if processes.is_first():
+            self.folder.mkdir(parents=True, exist_ok=True)
+            self.lock = lock(self.folder)
+        try:
+            if processes.is_first():
+                self.open()
+            processes.wait("open")
+            if not processes.is_first():
+                self.check()  # now that there is a manifest
+                self.stored = stored_runs(self.folder)
+            processes.wait("read")  # before anybody writes
+        except BaseException:
+            self.unlock()
+            raise
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        try:
+            if not isinstance(error, OSError):  # a disk that is full stays full
+                try:
+                    self.flush()
+                except KeyboardInterrupt:
+                    self.flush()
+                    raise
+        finally:
+            self.unlock()
+
+    def unlock(self) -> None:
+        if processes.is_first():
+            self.lock.unlink(missing_ok=True)
+
+    def open(self) -> None:
+        """Write the manifest, see which runs are there, and remove what a killed sweep left unfinished."""
+        self.check()  # again: another sweep may have begun meanwhile
+        for path in self.folder.glob(".*.unfinished"):
+            path.unlink()
+        path = self.folder / "manifest.json"
+        there = read_manifest(self.folder) if path.exists() else self.manifest
+        merged = there | {"catalogs": there["catalogs"] | self.manifest["catalogs"]}
+        if not path.exists() or merged != there:
+            write_whole(path, lambda file: file.write(json.dumps(merged, indent=2).encode() + b"\n"))
+        self.manifest = merged
+        stored = {path: ids_in(path, merged) for path in parts(self.folder)}
+        self.stored = {run for ids in stored.values() for run in ids}
+        for path in self.folder.glob("phases-*.parquet"):
+            if curves_of(path) not in stored:
+                read_part(path, merged, list(RUN))  # a foreign file is an error, and stays
+                path.unlink()  # its part was never finished
+
+    def check(self) -> None:
+        """Is the folder new, or of this specification?"""
+        if not (self.folder / "manifest.json").exists():
+            others = sorted(p.name for p in self.folder.glob("[!.]*")) if self.folder.exists() else []
+            if others:
+                allowed = "it must be a new or empty folder, or one that a sweep wrote"
+                _checks.fail("out", str(self.folder), f"it holds {others[0]} but no manifest.json; {allowed}")
+            return
+        manifest = read_manifest(self.folder)
+        there, mine = manifest["specification"], self.manifest["specification"]
+        for name in (*mine, *there):
+            if there.get(name) != mine.get(name):
+                made = f"its runs were made with {name}={there.get(name)!r}, not {mine.get(name)!r}; use another folder"
+                _checks.fail("out", str(self.folder), made)
+        for name, fingerprint in self.manifest["catalogs"].items():
+            if manifest["catalogs"].get(name, fingerprint) != fingerprint:
+                other = f"its runs were made with another catalog {name!r}; use another folder, or another name"
+                _checks.fail("out", str(self.folder), other)
+
+    # ------------------------------------------------------------------------------------------------------- runs
+
+    def missing(self) -> np.ndarray:
+        """Which runs are not there; of runs that a grid names twice, the first."""
+        ids = pd.Series(self.ids)
+        return (~ids.isin(self.stored) & ~ids.duplicated()).to_numpy()
+
+    def keep(self, rows: np.ndarray, trace: Trace) -> None:
+        self.waiting.append((rows, trace))
+        late = time.perf_counter() - self.written >= PART_SECONDS
+        if late or sum(len(rows) for rows, _ in self.waiting) >= PART_RUNS:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write what waits, a part of one batch."""
+        if self.waiting:
+            rows = np.concatenate([rows for rows, _ in self.waiting])
+            self.write(rows, concatenate([trace for _, trace in self.waiting]))
+            # Forgotten only now: should Ctrl-C have come before, the part is written again on the way out.
+            self.waiting = []
+        self.written = time.perf_counter()
+
+    def write(self, rows: np.ndarray, trace: Trace) -> None:
+        """Add a part."""
+        curves, phases = tidy(rows, self.rounds_of(rows), trace)
+        ids = self.ids[rows]
+        name = f"{digest(sorted(ids))}.parquet"
+        meta = {
+            "specification": digest([json.dumps(self.manifest["specification"])]),
+            "catalog": self.batches[self.runs["batch"].iloc[rows[0]]].catalog.fingerprint,
+            "phases": len(phases.get("at", ())),
+        }
+        if meta["phases"]:
+            write_table(self.folder / f"phases-{name}", self.as_arrow(phases, PHASES), meta)
+        write_table(self.folder / f"curves-{name}", self.as_arrow(curves, CURVES), meta)
+        self.stored.update(ids)
+
+    def as_arrow(self, columns: Columns, fixed: tuple[str, ...]) -> pa.Table:
+        """The same columns and types in every part: readers take the folder as one table.
+
+        Every hyperparameter of the package's algorithms is a column: of numbers, or of words if words are its default.
+        The word of one that is usually a number, such as C="realised", leaves its column empty; `hyperparameters` has
+        all of them, also those of other algorithms.
+        """
+        runs = self.runs.iloc[columns["at"]]
+        cell = pa.array(runs["cell"].to_numpy())
+        own = [as_json(cell.algorithm.hyperparameters()) for _, cell in self.sweep.catalogs_and_cells()]
+        of_cells = dict(self.cells.items()) | {"hyperparameters": [json.dumps(values) for values in own]}
+        of_runs = {"run": self.ids[columns["at"]], "user": runs["user"], "seed": runs["seed"]}
+        found: dict[str, pa.Array] = {}
+        for name, kind in RUN.items():
+            found[name] = (
+                pa.array(of_runs[name], kind) if name in of_runs else pa.array(of_cells[name], kind).take(cell)
+            )
+        for name, default in sorted(package_hyperparameters().items()):
+            if name in found or name in fixed:
+                continue
+            values = [one.get(name) for one in own]
+            if isinstance(default, str):
+                found[name] = pa.array([None if v is None else str(v) for v in values], pa.string()).take(cell)
+            else:
+                numbers = [float(v) if isinstance(v, int | float) else None for v in values]
+                found[name] = pa.array(numbers, pa.float64()).take(cell)
+        for name in dict.fromkeys([*fixed, *columns]):
+            if name != "at":
+                kind = pa.bool_() if name in FLAGS else pa.int64() if name in ("round", "phase") else pa.float64()
+                given = columns.get(name)
+                found[name] = pa.nulls(len(runs), kind) if given is None else pa.array(given, kind)
+        return pa.table(found)
+
+    def collect(self, settings: dict[str, Any]) -> Results:
+        """The runs of this grid, in its order and with its labels, whoever computed them."""
+        if jax.process_count() > 1 and not self.failed:
+            lost = len(set(self.ids) - stored_runs(self.folder))
+            if lost:
+                raise FloatingPointError(f"{lost} of {len(self.runs)} runs are not finite: another process names them")
+        tables = []
+        for table in read_runs(self.folder, self.manifest, self.ids):
+            values = values_in(table)
+            table = table[["at", *values]].astype({name: bool for name in FLAGS if name in values})
+            tables.append(self.with_settings(table))
+        return Results(tables[0], tables[1], settings | {"out": str(self.folder)})
+
+
+def manifest_of(sweep: Sweep, settings: dict[str, Any]) -> dict[str, Any]:
+    """What all runs in one folder must have in common, its catalogs by name, and what they were made with."""
+    manifest = {
+        "specification": {
+            "format": FORMAT,
+            **{name: settings[name] for name in ("seed", "dtype", "prng")},
+            "checkpoints": sweep.checkpoints,
+            "spacing": sweep.spacing,
+            "device": sorted(set(settings["devices"])),
+            "versions": {name: settings["versions"][name] for name in ("fedbandit-jax", "jax", "jaxlib")},
+        },
+        "catalogs": settings["catalogs"],
+        "made_with": {name: settings[name] for name in ("versions", "devices")},
+    }
+    found: dict[str, Any] = json.loads(json.dumps(manifest))
+    return found
+
+
+def run_ids(sweep: Sweep) -> np.ndarray:
+    """A hash of the content of each run, in the order of the table of runs."""
+    ids = []
+    for catalog, cell in sweep.catalogs_and_cells():
+        content: list[Any] = [
+            catalog.fingerprint,
+            cell.algorithm.title,
+            cell.clients,
+            cell.arms,
+            cell.horizon,
+            float(cell.noise),
+        ]
+        for name, value in sorted(cell.algorithm.hyperparameters().items()):
+            value = plain(name, value)
+            content.append([name, float(value) if type(value) is int else value])  # N=1 is N=1.0
+        text = json.dumps(content)
+        ids += [hashlib.sha256(f"{text} {u} {s}".encode()).hexdigest()[:20] for u in sweep.users for s in sweep.seeds]
+    return np.array(ids, dtype=object)
+
+
+def plain(name: str, value: Any) -> Any:
+    """A hyperparameter as JSON has it."""
+    if isinstance(value, np.generic):
+        value = value.item()
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if dataclasses.is_dataclass(value):
+        return repr(value)
+    _checks.fail(name, value, "with out= it must be a number or a word, by which the run is found again")
+
+
+def as_json(hyperparameters: dict[str, Any]) -> dict[str, Any]:
+    return {name: plain(name, str(v) if callable(v) else v) for name, v in hyperparameters.items()}
+
+
+def package_hyperparameters() -> dict[str, Any]:
+    """Names and defaults of the hyperparameters of the package's own algorithms."""
+    found: dict[str, Any] = {}
+    for name in sorted(REGISTRY):
+        if REGISTRY[name].__module__.startswith("fedbandit_jax."):
+            for field in dataclasses.fields(REGISTRY[name]):  # type: ignore[arg-type]
+                found.setdefault(field.name, field.default)
+    return found
+
+
+def write_table(path: Path, table: pa.Table, meta: dict[str, Any]) -> None:
+    table = table.replace_schema_metadata({META: json.dumps(meta).encode()})
+    write_whole(path, lambda file: pq.write_table(table, file, write_page_checksum=True))

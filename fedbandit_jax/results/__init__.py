@@ -1,0 +1,1 @@
+"""What came out: tables of all runs, statistics with intervals, folders on disk, figures."""
