@@ -24,9 +24,10 @@ import pyarrow.parquet as pq
 
 from fedbandit_jax import _checks
 from fedbandit_jax.clocks.base import REGISTRY
-from fedbandit_jax.engine.cells import Cell, label_of
+from fedbandit_jax.engine.cells import Cell
 from fedbandit_jax.engine.files import lock, write_whole
 from fedbandit_jax.engine.hosts import Hosts
+from fedbandit_jax.results.labels import label_of
 from fedbandit_jax.results.results import FLAGS, METRICS, Results, missing_as_nan
 from fedbandit_jax.worlds.catalog import Catalog
 

@@ -13,8 +13,8 @@ import pandas as pd
 from pandas.api.types import is_object_dtype
 
 from fedbandit_jax import _checks
-from fedbandit_jax.results import statistics
 from fedbandit_jax.clocks.base import Trace
+from fedbandit_jax.results import statistics
 
 if TYPE_CHECKING:
     from fedbandit_jax.results.plots import Plots
