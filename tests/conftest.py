@@ -14,6 +14,7 @@ jaxtyping.install_import_hook("fedbandit_jax", "beartype.beartype(conf=beartype.
 import fedbandit_jax as fb  # noqa: E402, I001 - it sets up the runtime, so it comes before JAX is used
 import hypothesis  # noqa: E402
 import jax  # noqa: E402
+from fedbandit_jax.engine import program  # noqa: E402
 import matplotlib  # noqa: E402
 
 matplotlib.use("Agg")
@@ -44,3 +45,23 @@ def without_type_checks():
     jaxtyping.config.update("jaxtyping_disable", True)
     yield
     jaxtyping.config.update("jaxtyping_disable", False)
+
+
+@pytest.fixture
+def traced(monkeypatch):
+    """Grows whenever a program of the engine is traced, and so compiled."""
+    programs, run_one = [], program.run_one
+
+    def counted(algorithm, *rest, **shape):
+        programs.append(algorithm)
+        return run_one(algorithm, *rest, **shape)
+
+    monkeypatch.setattr(program, "run_one", counted)
+    return programs
+
+
+@pytest.fixture
+def nothing_traced(traced):
+    """What a test looks at happens before anything is compiled."""
+    yield
+    assert not traced

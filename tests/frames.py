@@ -28,7 +28,13 @@ def made_of(rows, phases=None):
         name: (table[name] if name in table else factor * table["regret"]).to_numpy(float)
         for name, factor in (("regret", 1), ("conversations", 10), ("communication", 100), ("theta_error", 1))
     }
-    traces = fb.Trace(*(np.stack([m / 2, m], axis=1) for m in metrics.values()), {})
     table = table.drop(columns=[name for name in metrics if name in table])
-    results = fb.Results.from_traces([("made up", table, ROUNDS, traces)], {})
-    return results if phases is None else fb.Results(results.to_pandas(), pd.DataFrame(phases), {})
+    curves = curves_of(table, ROUNDS, {name: np.stack([m / 2, m], axis=1) for name, m in metrics.items()})
+    return fb.Results(curves, pd.DataFrame(phases), {})
+
+
+def curves_of(runs, rounds, metrics):
+    """A table of curves: a row per run and round; `metrics` are arrays (run, round) by name."""
+    table = runs.iloc[np.repeat(np.arange(len(runs)), len(rounds))].reset_index(drop=True)
+    table.insert(0, "dataset", "made up")
+    return table.assign(round=np.tile(rounds, len(runs)), **{name: m.ravel() for name, m in metrics.items()})

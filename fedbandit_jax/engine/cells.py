@@ -11,6 +11,7 @@ import numpy as np
 
 from fedbandit_jax import _checks
 from fedbandit_jax.clocks.base import Algorithm, Trace
+from fedbandit_jax.results.labels import labels_of
 from fedbandit_jax.worlds.catalog import Catalog
 
 MAX_HORIZON = 10**9
@@ -106,25 +107,7 @@ def expand(algorithm: Algorithm) -> Iterator[Algorithm]:
 
 def labels(algorithms: Sequence[Algorithm]) -> list[str]:
     """Names, with the hyperparameters in which algorithms of one name differ."""
-    by_name: dict[str, list[dict[str, Any]]] = {}
-    for algorithm in algorithms:
-        by_name.setdefault(algorithm.title, []).append(algorithm.hyperparameters())
-
-    found = [label_of(a.title, a.hyperparameters(), by_name[a.title]) for a in algorithms]
-    # Functions of the same name, such as two lambdas, are told apart by number.
-    return [f"{name} ({found[:i].count(name) + 1})" if found.count(name) > 1 else name for i, name in enumerate(found)]
-
-
-def label_of(title: str, own: dict[str, Any], same: Sequence[dict[str, Any]]) -> str:
-    """A title, with the hyperparameters in which algorithms of the same title differ."""
-    varied = []
-    for key, value in own.items():
-        others = {repr(other.get(key)): other.get(key) for other in same}
-        if len(others) > 1:
-            short = {f"{v:g}" if isinstance(v, float) else str(v) for v in others.values()}
-            is_short = isinstance(value, float) and len(short) == len(others)
-            varied.append(f"{key}={value:g}" if is_short else f"{key}={value}")
-    return " ".join([title, *varied])
+    return labels_of([(algorithm.title, algorithm.hyperparameters()) for algorithm in algorithms])
 
 
 def rounds_to_keep(checkpoints: Any, horizon: int, spacing: str) -> np.ndarray:

@@ -11,18 +11,16 @@ import textwrap
 import time
 from pathlib import Path
 
-import jax
 import pandas as pd
 import pytest
-from fedbandit_jax.engine.plan import make_plan
 from typer.testing import CliRunner
 
 import fedbandit_jax as fb
 from fedbandit_jax.cli import main as cli
 from fedbandit_jax.cli import sweep as cli_sweep
 from fedbandit_jax.cli import sweep_file
-from fedbandit_jax.engine import program as engine
-from fedbandit_jax.engine import progress, storage
+from fedbandit_jax.engine import progress
+from fedbandit_jax.results.folders import stored_runs
 
 EXAMPLES = sorted((Path(__file__).parents[2] / "notebooks" / "sweeps").glob("*.toml"))
 SMALL = """
@@ -91,10 +89,9 @@ def test_the_command_does_what_the_file_says(catalog, tmp_path):
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
-def test_examples_are_right(path, tmp_path, monkeypatch):
+def test_examples_are_right(path, tmp_path, monkeypatch, nothing_traced):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(cli_sweep, "estimate", lambda plan, memory: iter(()))  # compiles every program
-    before = engine.traces
+    monkeypatch.setattr(cli_sweep, "estimate", lambda sweep, memory: iter(()))  # compiles every program
     result = invoke(path, "--dry-run")
     assert result.exit_code == 0, result.output
     numbers = {name: int(re.search(rf"{name} +(\d+)", result.output)[1]) for name in ("cells", "runs", "programs")}
@@ -108,7 +105,6 @@ def test_examples_are_right(path, tmp_path, monkeypatch):
     }
     assert (numbers["cells"], numbers["programs"]) == expected[path.stem]
     assert numbers["runs"] == numbers["cells"] * (6 if path.stem == "noise" else 8)
-    assert engine.traces == before, "nothing is compiled"
     assert not list(tmp_path.iterdir()), "nothing is written"
 
 
@@ -184,12 +180,12 @@ def test_there_is_an_example_of_every_type():
     assert [path.stem for path in EXAMPLES] == ["arms", "clients", "horizon", "noise", "questions", "regret"]
 
 
-def test_programs_are_counted_right(catalog):
+def test_programs_are_counted_right(catalog, traced):
     """What a dry run promises is what is compiled."""
     options = {"clients": [2, 4], "arms": 9, "users": 1, "horizon": [310, 320], "checkpoints": 7}
     algorithms = [fb.LinUCB(alpha=[0.5, 0.7]), fb.Uniform()]
-    plan = make_plan(catalog, algorithms, **options)
-    assert fb.sweep(catalog, algorithms, **options).settings["programs"] == plan.programs(jax.local_devices()[0]) == 2
+    result = fb.sweep(catalog, algorithms, **options)
+    assert result.settings["programs"] == len({algorithm.name for algorithm in traced}) == 2
 
 
 @pytest.mark.parametrize(
@@ -253,7 +249,7 @@ def test_ctrl_c_says_how_to_go_on(tmp_path):
     process.send_signal(signal.SIGINT)
     _, error = process.communicate(timeout=60)
     assert process.returncode == 130, error
-    kept = len(storage.stored_runs(tmp_path / "out"))
+    kept = len(stored_runs(tmp_path / "out"))
     assert kept > 0
     assert (
         f"stopped: {kept} finished runs are kept; the same sweep with out={str(tmp_path / 'out')!r} goes on: " in error

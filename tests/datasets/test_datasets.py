@@ -1,6 +1,5 @@
 """Real data sets: formats, selection, features, and every bad input with its sentence."""
 
-import sys
 from collections import Counter
 from pathlib import Path
 
@@ -215,7 +214,6 @@ def test_shell_writes_nothing_when_the_input_is_bad(tmp_path):
 
 def test_warns_once_when_key_terms_do_not_span(tmp_path, monkeypatch, recwarn):
     catalog = load(archives.pack(archives.movielens(), tmp_path), dim=10)
-    monkeypatch.setattr(sys.modules["fedbandit_jax.engine.plan"], "warned_of", set())
     run = {"clients": 2, "arms": 5, "horizon": 20, "users": 1}
     recwarn.clear()
     results = fb.simulate(catalog, fb.Uniform(), **run)

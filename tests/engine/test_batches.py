@@ -1,4 +1,4 @@
-"""Lanes: which runs share them, how many are played at a time, and what goes into padding."""
+"""Batches: which runs share lanes, how many are played at a time, and what goes into padding."""
 
 import jax
 import numpy as np
@@ -6,31 +6,36 @@ import pandas as pd
 import pytest
 
 import fedbandit_jax as fb
-from fedbandit_jax.engine import cells as grid
-from fedbandit_jax.engine import lanes as lanes_module
-from fedbandit_jax.engine import program as engine
-from fedbandit_jax.engine.lanes import Lanes, shapes
-from fedbandit_jax.engine.plan import make_plan, memory_budget
+from fedbandit_jax.engine import batches
+from fedbandit_jax.engine import program as program_module
+from fedbandit_jax.engine.batches import Batch, split_by_shape
+from fedbandit_jax.engine.cells import make_cells
+from fedbandit_jax.engine.program import Program
+from fedbandit_jax.engine.sweep import make_sweep, memory_budget
 
 SMALL = {"arms": 7, "horizon": 300, "users": 2, "seeds": 2, "checkpoints": 8}
 
 
 def cells_of(catalog, algorithm, **axes):
-    return grid.make_cells(catalog, algorithm, **{"clients": 2, "arms": 7, "horizon": 300, "noise": 0.1} | axes)
+    return make_cells(catalog, algorithm, **{"clients": 2, "arms": 7, "horizon": 300, "noise": 0.1} | axes)
+
+
+def batch_of(catalog, cells, users, seeds, rounds=(100, 300)):
+    return Batch(catalog, cells, users, seeds, np.array(rounds), "float32")
 
 
 def test_runs_that_differ_in_clients_share_lanes(catalog):
-    lanes = Lanes(cells_of(catalog, fb.LinUCB(), clients=[2, 5, 3]), [4, 1], [0], catalog.dim)
-    assert len(lanes.cell) == 10  # the five clients of both users
-    assert lanes.first.tolist() == [0, 5, 0, 5, 0, 5]
-    assert lanes.count.tolist() == [2, 2, 5, 5, 3, 3]
-    assert lanes.user.tolist() == [4] * 5 + [1] * 5
-    assert lanes.client.tolist() == [0, 1, 2, 3, 4] * 2
-    assert lanes.of(np.array([0, 5])).tolist() == [0, 1, 5, 6, 7]
+    batch = batch_of(catalog, cells_of(catalog, fb.LinUCB(), clients=[2, 5, 3]), [4, 1], [0])
+    assert len(batch.cell) == 10  # the five clients of both users
+    assert batch.first_lane.tolist() == [0, 5, 0, 5, 0, 5]
+    assert batch.lanes_of_run.tolist() == [2, 2, 5, 5, 3, 3]
+    assert batch.user.tolist() == [4] * 5 + [1] * 5
+    assert batch.client.tolist() == [0, 1, 2, 3, 4] * 2
+    assert batch.lanes_of(np.array([0, 5])).tolist() == [0, 1, 5, 6, 7]
     # Federations meet: each is a lane of its own.
-    lanes = Lanes(cells_of(catalog, fb.FedLinPE(), clients=[2, 5, 3]), [4, 1], [0], catalog.dim)
-    assert len(lanes.cell) == 6
-    assert lanes.count.tolist() == [1] * 6
+    batch = batch_of(catalog, cells_of(catalog, fb.FedLinPE(), clients=[2, 5, 3]), [4, 1], [0])
+    assert len(batch.cell) == 6
+    assert batch.lanes_of_run.tolist() == [1] * 6
 
 
 @pytest.mark.parametrize("algorithm", [fb.ConUCB(), fb.LinPE(), fb.Uniform()], ids=lambda a: a.name)
@@ -53,8 +58,7 @@ def test_what_is_stored_is_not_played_for_others(catalog, tmp_path):
 def test_federations_of_as_many_phases_are_neighbours(catalog):
     options = {"clients": 2, "arms": 7, "horizon": 5000, "noise": [0.5, 0.001, 0.05, 0.002]}
     cells = cells_of(catalog, fb.FedConPE(), **options)
-    lanes = Lanes(cells, [0], [0, 1], catalog.dim)
-    assert lanes.cell.tolist() == [0, 0, 2, 2, 3, 3, 1, 1]
+    assert batch_of(catalog, cells, [0], [0, 1]).cell.tolist() == [0, 0, 2, 2, 3, 3, 1, 1]
     phases = fb.sweep(catalog, fb.FedConPE(), **options, users=1).phases()
     found = phases.groupby("noise", sort=False)["phase"].max().tolist()
     assert sorted(found, reverse=True) == [found[1], found[3], found[2], found[0]]
@@ -65,10 +69,10 @@ def test_the_share_of_padding(catalog, monkeypatch):
     """One device, six lanes at a time, eight lanes in all: 4 x 7 + 4 x 3 of 2 x 6 x 7 arms are real."""
     monkeypatch.setattr(fb.Uniform, "clients_per_core", lambda *_: 6)
     device = jax.local_devices()[:1]
-    cells = cells_of(catalog, fb.Uniform(), arms=[7, 3])
-    lanes = Lanes(cells, [0, 1], [0], catalog.dim)
-    program = engine.Program(catalog, lanes, seed=0, rounds=np.array([100, 300]), devices=device)
-    list(program.run(np.arange(8)))
+    batch = batch_of(catalog, cells_of(catalog, fb.Uniform(), arms=[7, 3]), [0, 1], [0])
+    program = Program(batch, seed=0, devices=device)
+    program.compile()
+    list(program.play(np.arange(8)))
     assert program.work == 2 * 6 * 7
     assert program.work - program.work_on_padding == 4 * 7 + 4 * 3
 
@@ -89,7 +93,7 @@ def test_one_shape_unless_padding_costs_more_than_compiling(catalog):
     sizes = [(cell.clients, cell.arms) for cell in cells]
 
     def programs(runs):
-        return [{sizes[i] for i in members} for members in shapes(cells, runs, 160)]
+        return [{(cell.clients, cell.arms) for cell in part} for part in split_by_shape(cells, runs, 160)]
 
     assert programs(10) == [set(sizes)]
     many = programs(1000)
@@ -100,7 +104,7 @@ def test_one_shape_unless_padding_costs_more_than_compiling(catalog):
     assert len(programs(10**6)) == 6
     # Clients that play alone are lanes of one client each: their number is no reason for padding.
     cells = cells_of(catalog, fb.LinUCB(), clients=[3, 12, 15], arms=[5, 50])
-    assert [len(members) for members in shapes(cells, 10**6, 32)] == [3, 3]
+    assert [len(part) for part in split_by_shape(cells, 10**6, 32)] == [3, 3]
 
 
 def test_results_do_not_depend_on_the_number_of_programs(catalog, monkeypatch, tmp_path):
@@ -108,11 +112,12 @@ def test_results_do_not_depend_on_the_number_of_programs(catalog, monkeypatch, t
     algorithms = [fb.SharedLinUCB(), fb.Uniform()]
     one = fb.sweep(catalog, algorithms, **options)
     assert one.settings["padding_share"] > 0.3
-    monkeypatch.setattr(lanes_module, "CHUNKS_TO_COMPILE", 0)
+    assert one.settings["programs"] == 2
+    monkeypatch.setattr(batches, "CHUNKS_TO_COMPILE", 0)
     several = fb.sweep(catalog, algorithms, **options, out=tmp_path)
-    plan = make_plan(catalog, algorithms, **options)
-    assert plan.programs(jax.local_devices()[0]) == 6
-    assert several.settings["programs"] == 4, "the two largest are there already"
+    assert several.settings["programs"] == 6
+    found = make_sweep(catalog, algorithms, **options).batches(jax.local_devices()[0])
+    assert len({batch.key for batch in found}) == 6
     columns = ["regret", "conversations", "communication", "theta_error"]
     setting = one.to_pandas().columns.drop(columns)
     pd.testing.assert_frame_equal(several.to_pandas()[setting], one.to_pandas()[setting])
@@ -157,19 +162,18 @@ def test_fewer_lanes_fit_into_less_memory(catalog):
 def test_out_of_memory_halves_the_chunk_and_goes_on(catalog, monkeypatch):
     reference = fb.sweep(catalog, fb.Uniform(), clients=[2, 3], **SMALL, dtype="float64")
     devices = len(jax.local_devices())
-    play, tried = engine.compiled("cpu"), []
+    tried = []
     monkeypatch.setattr(fb.Uniform, "clients_per_core", lambda *_: 8)
 
-    class Limited:
-        lower = play.lower
+    dispatch = program_module.Program.dispatch
 
-        def __call__(self, algorithm, batch, *rest, **static):
-            tried.append(len(batch.user) // devices)
-            if tried[-1] > limit:
-                raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 1 bytes.")
-            return play(algorithm, batch, *rest, **static)
+    def limited(self, lanes):
+        tried.append(self.chunk // devices)
+        if tried[-1] > limit:
+            raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 1 bytes.")
+        return dispatch(self, lanes)
 
-    monkeypatch.setattr(engine, "compiled", lambda platform: Limited())
+    monkeypatch.setattr(program_module.Program, "dispatch", limited)
     limit = 2
     with (
         pytest.warns(UserWarning, match=rf"^out of memory with {8 * devices} lanes at a time: going on with"),

@@ -7,12 +7,13 @@ import socket
 import subprocess
 import sys
 
+import jax
 import numpy as np
 import pandas as pd
 import pytest
-from fedbandit_jax.engine.hosts import Hosts
 
 import fedbandit_jax as fb
+from fedbandit_jax.engine import processes
 
 SWEEP = """
 clients = [2, 3]
@@ -111,14 +112,18 @@ def test_a_run_that_fails_in_one_process_is_missed_by_all(tmp_path):
     assert (kept["noise"] == 0.1).sum() == 36
 
 
-def test_the_work_is_shared_without_a_word():
-    share = np.arange(10)
-    parts = [np.flatnonzero(Hosts(i, 3).own(share)) for i in range(3)]
+def test_the_work_is_shared_without_a_word(monkeypatch):
+    parts = []
+    monkeypatch.setattr(jax, "process_count", lambda: 3)
+    for i in range(3):
+        monkeypatch.setattr(jax, "process_index", lambda i=i: i)
+        parts.append(np.flatnonzero(processes.own(np.arange(10))))
     assert sorted(np.concatenate(parts)) == list(range(10))
     assert max(map(len, parts)) - min(map(len, parts)) <= 1
 
 
-def test_several_processes_need_a_folder():
+def test_several_processes_need_a_folder(monkeypatch):
+    processes.check(None)
+    monkeypatch.setattr(jax, "process_count", lambda: 4)
     with pytest.raises(ValueError, match=r"^out=None is not allowed: 4 processes need a folder that all of them see"):
-        Hosts(1, 4).check(None)
-    Hosts().check(None)
+        processes.check(None)

@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 
 import duckdb
+import jax
 import numpy as np
 import pandas as pd
 import polars as pl
@@ -21,13 +22,14 @@ import pytest
 
 import fedbandit_jax as fb
 from fedbandit_jax.clocks.schedule import Schedule
-from fedbandit_jax.engine import cells as grid
 from fedbandit_jax.engine import files as disk
-from fedbandit_jax.engine import program as engine
-from fedbandit_jax.engine import storage
-from fedbandit_jax.engine.plan import make_plan
+from fedbandit_jax.engine import store
+from fedbandit_jax.engine.calls import describe_environment
+from fedbandit_jax.engine.program import Program
+from fedbandit_jax.engine.store import FolderStore, Store
+from fedbandit_jax.engine.sweep import make_sweep
+from fedbandit_jax.results import folders
 
-keeper = sys.modules["fedbandit_jax.engine.keeper"]
 SMALL = {"clients": [2, 3], "arms": 7, "horizon": 300, "users": 2, "seeds": 2, "checkpoints": 8}
 
 
@@ -35,7 +37,7 @@ SMALL = {"clients": [2, 3], "arms": 7, "horizon": 300, "users": 2, "seeds": 2, "
 def computed(monkeypatch):
     """Counts of runs that were really played, one entry a program."""
     counts = []
-    finished = engine.Program.finished
+    finished = Program.finished
 
     def count(self, runs):
         counts.append(0)
@@ -43,14 +45,14 @@ def computed(monkeypatch):
             counts[-1] += len(rows)
             yield rows, trace
 
-    monkeypatch.setattr(engine.Program, "finished", count)
+    monkeypatch.setattr(Program, "finished", count)
     return counts
 
 
 @pytest.fixture
 def small_parts(monkeypatch):
     """A part for every chunk, and small chunks, which do not end where runs end."""
-    monkeypatch.setattr(keeper, "PART_SECONDS", 0.0)
+    monkeypatch.setattr(store, "PART_SECONDS", 0.0)
     monkeypatch.setattr(fb.Uniform, "clients_per_core", lambda *_: 2)
 
 
@@ -118,9 +120,6 @@ def test_other_readers_take_the_parts_as_one_table(mixed):
         assert len(table) == len(wanted)
         assert table["run"].nunique() == len(wanted.drop_duplicates(["label", "clients", "user", "seed"]))
         np.testing.assert_allclose(table["theta_error"].sum(), wanted["theta_error"].sum())
-    # An algorithm that tells less of its phases has the same columns.
-    fewer = table.drop(columns=["lemma_holds", "questions"])
-    assert str(storage.uniform(fewer, storage.PHASES).schema) == schemas.pop()
     curves = pd.read_parquet(sorted(folder.glob("curves-*.parquet")))
     assert set(curves.loc[curves["algorithm"] == "FedConPE", "N"]) == {1.0, 2.0}
     words = {json.loads(text)["alpha"] for text in curves.loc[curves["algorithm"] == "LinUCB", "hyperparameters"]}
@@ -193,13 +192,13 @@ def test_several_catalogs_share_a_folder(catalog, tmp_path, computed):
     with pytest.raises(ValueError, match=r"^catalog=\['synthetic', 'synthetic'\] is not allowed: .* another name"):
         fb.sweep([catalog, catalog], algorithms, **SMALL)
     with pytest.raises(ValueError, match=r"^catalog=3 is not allowed: it must be a Catalog"):
-        make_plan([catalog, 3], algorithms, **SMALL)
+        make_sweep([catalog, 3], algorithms, **SMALL)
 
 
 def test_the_identity_of_a_run_is_its_content(catalog):
     def ids(algorithm, users=(0,), seeds=(0,), **axes):
         axes = {"clients": 2, "arms": 7, "horizon": 300, "noise": 0.1} | axes
-        return list(storage.run_ids(catalog, grid.make_cells(catalog, algorithm, **axes), users, seeds))
+        return list(store.run_ids(make_sweep(catalog, algorithm, users=users, seeds=seeds, **axes)))
 
     base = ids(fb.ArmCon(alpha=1))
     assert base == ids(fb.ArmCon(alpha=1.0)) == ids(fb.ArmCon(alpha=np.float64(1)), clients=np.array([2]))
@@ -214,9 +213,9 @@ def test_the_identity_of_a_run_is_its_content(catalog):
         *(ids(fb.ArmCon(alpha=1), **{k: v}) for k, v in (("clients", 3), ("arms", 8), ("horizon", 301), ("noise", 0))),
     ]
     assert len({base[0], *(other[0] for other in others)}) == 12
-    assert storage.plain("schedule", Schedule("x", (1,), (2,))) == repr(Schedule("x", (1,), (2,)))
+    assert store.plain("schedule", Schedule("x", (1,), (2,))) == repr(Schedule("x", (1,), (2,)))
     with pytest.raises(ValueError, match=r"^f=.* is not allowed: with out= it must be a number or a word"):
-        storage.plain("f", lambda t: t)
+        store.plain("f", lambda t: t)
 
 
 # ------------------------------------------------------------------------------------- another specification, strangers
@@ -347,7 +346,8 @@ def test_a_run_that_is_not_finite_is_named_and_the_others_are_kept(catalog, tmp_
         assert f"LinUCB (dataset=synthetic, clients=2, arms=7, horizon=300, noise=3e+38, user={user}, seed=0)" in str(
             caught.value
         )
-    assert f"the others are kept in out={str(tmp_path)!r}" in str(caught.value)
+    assert str(caught.value).endswith(f"the others are in out={str(tmp_path)!r}")
+    assert len(caught.value.results.final()) == 6
     assert computed == [4, 4]
     kept = fb.Results.load(tmp_path)
     assert len(kept.final()) == 6
@@ -356,6 +356,47 @@ def test_a_run_that_is_not_finite_is_named_and_the_others_are_kept(catalog, tmp_
         fb.sweep(catalog, algorithms[0], **options | {"noise": 0.1}),
     )
     assert computed == [4, 4, 2]
+
+
+def test_in_memory_the_error_has_the_others(catalog):
+    """One checkpoint of one run is enough; what is finite is not lost."""
+    options = SMALL | {"clients": 2, "seeds": 1, "noise": [0.1, 3e38]}
+    with pytest.raises(FloatingPointError, match=r"^2 of 4 runs are not finite: .*theta_error.* of LinUCB") as caught:
+        fb.sweep(catalog, fb.LinUCB(), **options)
+    assert str(caught.value).endswith("the others are in the error's `results`")
+    found = caught.value.results
+    same(found, fb.sweep(catalog, fb.LinUCB(), **options | {"noise": 0.1}))
+
+
+def test_one_bad_checkpoint_is_enough(catalog):
+    sweep = make_sweep(catalog, fb.Uniform(), **SMALL | {"clients": 2, "checkpoints": 3})
+    batches = sweep.batches(jax.local_devices()[0])
+    good, bad = np.ones((4, 3)), np.ones((4, 3))
+    bad[2, 0] = np.inf
+    kept = Store(sweep, batches, sweep.table_of_runs(batches))
+    kept.add(np.arange(4), fb.Trace(good, good, good, bad))
+    with pytest.raises(
+        FloatingPointError, match=r"^1 of 4 runs are not finite: theta_error of Uniform .*user=1, seed=0"
+    ):
+        kept.results({})
+
+
+def test_what_an_algorithm_counts_is_a_metric(catalog, tmp_path):
+    """Curves of its own, beside those that all have; in memory and in a folder."""
+
+    @dataclasses.dataclass(frozen=True, kw_only=True)
+    class Counting(fb.Uniform, abstract=True):
+        def run(self, key, problem, checkpoints):
+            return super().run(key, problem, checkpoints)._replace(counts={"uploads": 2 * checkpoints})
+
+    algorithms = [Counting(), fb.Uniform()]
+    for out in (None, tmp_path):
+        results = fb.sweep(catalog, algorithms, **SMALL, out=out)
+        final = results.final().set_index("label")["uploads"]
+        assert final["Uniform"].isna().all()
+        assert final["Counting"].tolist() == [2 * 300 * 2] * 4 + [2 * 300 * 3] * 4  # of all clients
+        assert results.metrics[-1] == "uploads"
+    assert fb.Results.load(tmp_path).final()["uploads"].sum() == final.sum()
 
 
 def test_a_full_disk(catalog, tmp_path, small_parts, computed):
@@ -379,17 +420,17 @@ def test_a_full_disk(catalog, tmp_path, small_parts, computed):
 
 
 def test_ctrl_c_keeps_what_is_finished(catalog, tmp_path, small_parts, monkeypatch, computed):
-    monkeypatch.setattr(keeper, "PART_SECONDS", 1e9)  # everything waits in memory when the interrupt comes
+    monkeypatch.setattr(store, "PART_SECONDS", 1e9)  # everything waits in memory when the interrupt comes
     reference = fb.sweep(catalog, fb.Uniform(), **SMALL)
-    add = keeper.Keeper.add
+    add = FolderStore.add
 
     def interrupted(self, rows, trace):
         add(self, rows, trace)
-        if sum(map(len, self.rows)) >= 3:
+        if sum(len(rows) for rows, _ in self.waiting) >= 3:
             raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(keeper.Keeper, "add", interrupted)
+        patch.setattr(FolderStore, "add", interrupted)
         with pytest.raises(KeyboardInterrupt, match=r"^stopped: \d finished runs are kept; the same sweep with out="):
             fb.sweep(catalog, fb.Uniform(), **SMALL, out=tmp_path)
     kept = len(fb.Results.load(tmp_path).final())
@@ -447,12 +488,15 @@ def test_two_processes_on_one_folder(catalog, tmp_path):
     assert not list(tmp_path.glob(".*"))
 
 
-def test_one_process_cannot_open_a_folder_twice(tmp_path):
-    with storage.Store(tmp_path, {"seed": 0}, {}, {}):
-        with (
-            pytest.raises(OSError, match=rf"in use by process {os.getpid()} "),
-            storage.Store(tmp_path, {"seed": 0}, {}, {}),
-        ):
+def test_one_process_cannot_open_a_folder_twice(catalog, tmp_path):
+    def opened():
+        sweep = make_sweep(catalog, fb.Uniform(), **SMALL)
+        settings = {"seed": 0, "dtype": "auto", "catalogs": {}, **describe_environment(jax.local_devices())}
+        batches = sweep.batches(jax.local_devices()[0])
+        return FolderStore(sweep, batches, sweep.table_of_runs(batches), tmp_path, settings)
+
+    with opened():
+        with pytest.raises(OSError, match=rf"in use by process {os.getpid()} "), opened():
             pass
         assert (tmp_path / ".lock").exists(), "the one who failed has not removed it"
     assert not (tmp_path / ".lock").exists()
@@ -466,16 +510,16 @@ import fedbandit_jax as fb
 jax.config.update("jax_disable_most_optimizations", True)
 jax.config.update("jax_compilation_cache_dir", sys.argv[2])
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
-keeper = sys.modules["fedbandit_jax.engine.keeper"]
-keeper.PART_SECONDS = 0
+from fedbandit_jax.engine import store
+store.PART_SECONDS = 0
 fb.Uniform.clients_per_core = fb.FedLinPE.clients_per_core = lambda *_: 12
-write = keeper.Store.write
-def logged(self, curves, phases, fingerprint):
-    assert not self.runs & set(curves["run"])  # found on disk at the start, or written since
-    write(self, curves, phases, fingerprint)
+write = store.FolderStore.write
+def logged(self, rows, trace):
+    assert not self.stored & set(self.ids[rows])  # found on disk at the start, or written since
+    write(self, rows, trace)
     with open(sys.argv[3], "a") as log:
-        log.writelines(f"{run} {time.time()}\\n" for run in curves["run"].unique())
-keeper.Store.write = logged
+        log.writelines(f"{run} {time.time()}\\n" for run in self.ids[rows])
+store.FolderStore.write = logged
 catalog = fb.datasets.synthetic(seed=0, dim=6, num_arms=60, num_key_terms=30, num_users=6)
 results = fb.sweep(catalog, [fb.FedLinPE(), fb.Uniform()], clients=[2, 3], arms=7, horizon=300, users=6, seeds=40,
                    checkpoints=8, out=sys.argv[1])
@@ -503,17 +547,17 @@ def test_kill_9_at_random_moments(tmp_path):
     starting, playing = written[0] - began, written[-1] - written[0]
     chance, progress = random.Random(0), []
     for number in range(KILLS):
-        before = len(storage.parts(tmp_path / "killed"))
+        before = len(folders.parts(tmp_path / "killed"))
         process = start("killed")
         if number % 3 == 0:  # while it starts, finds what is there and compiles
             time.sleep(chance.uniform(0, starting))
         else:  # while it plays and writes
-            while process.poll() is None and len(storage.parts(tmp_path / "killed")) == before:
+            while process.poll() is None and len(folders.parts(tmp_path / "killed")) == before:
                 time.sleep(0.001)
             time.sleep(chance.uniform(0, 2 * playing / KILLS))
         process.send_signal(signal.SIGKILL)
         assert process.wait() in (0, -signal.SIGKILL)
-        progress.append(len(storage.stored_runs(tmp_path / "killed")))
+        progress.append(len(folders.stored_runs(tmp_path / "killed")))
     print(f"{starting:.1f} s to start, {playing:.1f} s to play; finished runs after each kill, of 960: {progress}")
     assert len(set(progress)) > KILLS // 3
     assert start("killed").wait() == 0

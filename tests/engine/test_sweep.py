@@ -10,8 +10,8 @@ import pytest
 
 import fedbandit_jax as fb
 from fedbandit_jax.engine import cells as grid
-from fedbandit_jax.engine import program as engine
-from fedbandit_jax.engine.lanes import Lanes
+from fedbandit_jax.engine.batches import Batch
+from fedbandit_jax.engine.program import Program, concatenate
 from fedbandit_jax.results.results import METRICS
 
 SMALL = {"clients": 2, "arms": 7, "horizon": 600, "users": 2, "seeds": 1, "checkpoints": 16}
@@ -91,42 +91,36 @@ BAD_HYPERPARAMETERS = [
 
 
 def refused(call, catalog, message, algorithms=None, **changes):
-    """The call raises one sentence, and nothing was traced for it."""
-    before = engine.traces
+    """The call raises one sentence."""
     arguments = SMALL | changes
     with pytest.raises(ValueError, match=message) as caught:
         call(catalog, fb.FedConPE() if algorithms is None else algorithms, **arguments)
-    assert engine.traces == before
     assert "\n" not in str(caught.value)
 
 
 @pytest.mark.usefixtures("without_type_checks")
 @pytest.mark.parametrize(("name", "value", "allowed"), BAD_ARGUMENTS)
-def test_bad_arguments(catalog, name, value, allowed):
-    before = engine.traces
+def test_bad_arguments(catalog, nothing_traced, name, value, allowed):
     for call in (fb.simulate, fb.sweep):
         arguments = {"algorithms": fb.FedConPE()} | SMALL | {name: value}
         with pytest.raises(ValueError, match=rf"^{name}=.* is not allowed: .*{allowed}") as caught:
             call(catalog, **arguments)
         assert f"{name}={value!r} " in str(caught.value)
         assert "\n" not in str(caught.value)
-    assert engine.traces == before, "something was compiled first"
 
 
 @pytest.mark.usefixtures("without_type_checks")
 @pytest.mark.parametrize(("name", "value", "culprit", "allowed"), BAD_ENTRIES)
-def test_bad_entries_of_lists(catalog, name, value, culprit, allowed):
-    before = engine.traces
+def test_bad_entries_of_lists(catalog, nothing_traced, name, value, culprit, allowed):
     arguments = {"algorithms": fb.FedConPE()} | SMALL | {name: value}
     with pytest.raises(ValueError, match=rf"^{name}=.* is not allowed: .*{allowed}") as caught:
         fb.sweep(catalog, **arguments)
     assert f"{name}={culprit!r} " in str(caught.value)
-    assert engine.traces == before
 
 
 @pytest.mark.usefixtures("without_type_checks")
 @pytest.mark.parametrize(("name", "value", "allowed"), BAD_HYPERPARAMETERS)
-def test_bad_hyperparameters(catalog, name, value, allowed):
+def test_bad_hyperparameters(catalog, nothing_traced, name, value, allowed):
     message = rf"^{name}={value!r} is not allowed: .*{allowed}"
     refused(fb.simulate, catalog, message, fb.FedConPE(**{name: value}))
     good = getattr(fb.FedConPE(), name)
@@ -134,7 +128,7 @@ def test_bad_hyperparameters(catalog, name, value, allowed):
 
 
 @pytest.mark.parametrize("numbers", [{"N": 0.99}, {"C": 0.5}, {"N": 3, "C": 0.5}])
-def test_more_than_one_question_a_round_is_refused(catalog, numbers):
+def test_more_than_one_question_a_round_is_refused(catalog, nothing_traced, numbers):
     refused(fb.simulate, catalog, r"^N=.* with C=.* is not allowed: N C\^2 must be at least 1", fb.FedConPE(**numbers))
 
 
@@ -144,13 +138,13 @@ def test_one_question_a_round_is_allowed(numbers):
 
 
 @pytest.mark.parametrize(("name", "values"), [("clients", [2, 0]), ("arms", [5, 61]), ("noise", [0.1, -1.0])])
-def test_one_bad_value_in_a_grid_is_enough(catalog, name, values):
+def test_one_bad_value_in_a_grid_is_enough(catalog, nothing_traced, name, values):
     refused(fb.sweep, catalog, rf"^{name}={values[1]!r} is not allowed", **{name: values})
 
 
 @pytest.mark.usefixtures("without_type_checks")
 @pytest.mark.parametrize("name", ["clients", "arms", "horizon", "noise"])
-def test_simulate_takes_one_setting(catalog, name):
+def test_simulate_takes_one_setting(catalog, nothing_traced, name):
     refused(fb.simulate, catalog, rf"^{name}=\[5\] is not allowed: simulate takes one number; use sweep", **{name: [5]})
     refused(fb.sweep, catalog, rf"^{name}=\[\] is not allowed: it must not be empty", **{name: []})
 
@@ -273,14 +267,12 @@ def played(catalog):
 
 
 def test_a_grid_is_one_program(played):
-    # One program if this is the first call of the process with these shapes, none if another test came first.
-    assert played.settings["programs"] <= 1
+    assert played.settings["programs"] == 1
     assert len(played.final()) == 2 * 2 * 2 * 2 * 2
 
 
 @pytest.mark.filterwarnings("ignore:horizon=50 is shorter")
-def test_other_numbers_compile_nothing(catalog, played):
-    before = engine.traces
+def test_other_numbers_compile_nothing(catalog, played, traced):
     other = fb.sweep(
         catalog,
         fb.FedConPE(N=[1, 3.5, 7], delta=0.02, exploration_scale=2.0, elimination_scale=0.5, design_tol=0.05),
@@ -294,11 +286,10 @@ def test_other_numbers_compile_nothing(catalog, played):
         checkpoints=16,
         dtype="float64",
     )
-    assert engine.traces == before
-    assert other.settings["programs"] == 0
+    assert not traced
     assert len(other.final()) == 3 * 3 * 2 * 2 * 2 * 2
     fb.sweep(catalog, fb.FedConPE(C="realised"), **GRID, dtype="float64")
-    assert engine.traces == before + 1, "a word is another program, and the counter counts"
+    assert traced, "a word is another program, and the counter counts"
 
 
 ALONE = GRID | {"clients": 2, "arms": 10}  # one place of the grid, without any padding
@@ -359,17 +350,12 @@ def test_other_master_seeds_give_other_runs(catalog, played):
 
 def play(catalog, change):
     """Some runs with changed noise, straight through the program; traces with an axis R."""
-    with jax.enable_x64(True):
-        cells = grid.make_cells(catalog, fb.FedConPE(N=[1.0, 2.0]), clients=[2, 4], arms=12, horizon=600, noise=0.1)
-        program = engine.Program(
-            catalog,
-            Lanes(cells, [0, 1], [0], catalog.dim),
-            seed=0,
-            rounds=grid.rounds_to_keep(16, 600, "linear"),
-            devices=jax.local_devices(),
-        )
-        program.batch = program.batch._replace(noise=change(program.batch.noise))
-        return engine.concatenate(list(program.run(np.arange(8))))
+    cells = grid.make_cells(catalog, fb.FedConPE(N=[1.0, 2.0]), clients=[2, 4], arms=12, horizon=600, noise=0.1)
+    batch = Batch(catalog, cells, [0, 1], [0], grid.rounds_to_keep(16, 600, "linear"), "float64")
+    program = Program(batch, seed=0, devices=jax.local_devices())
+    program.inputs = program.inputs._replace(noise=change(program.inputs.noise))
+    program.compile()
+    return concatenate(list(program.play(np.arange(8))))
 
 
 @pytest.mark.parametrize("noise", [0.7, np.nan])

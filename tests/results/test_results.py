@@ -7,7 +7,8 @@ import pytest
 import scipy.stats
 
 import fedbandit_jax as fb
-from fedbandit_jax.results.results import METRICS
+from fedbandit_jax.results.results import METRICS, missing_as_nan
+from tests.frames import curves_of
 
 ROUNDS = np.array([50, 100])
 
@@ -26,9 +27,9 @@ def made_up(values, *, users, seeds, labels=("FedConPE",), clients=(3,)):
         ]
         final = regrets.ravel()
         curve = np.stack([final / 2, final], axis=1)
-        trace = fb.Trace(curve, 10 * curve, 100 * curve, 1 / (1 + curve), {})
-        tables.append((pd.DataFrame(rows), ROUNDS, trace))
-    return fb.Results.from_traces([("made up", *table) for table in tables], {"seed": 0})
+        metrics = dict(zip(METRICS, (curve, 10 * curve, 100 * curve, 1 / (1 + curve)), strict=True))
+        tables.append(curves_of(pd.DataFrame(rows), ROUNDS, metrics))
+    return fb.Results(pd.concat(tables, ignore_index=True), pd.DataFrame(), {"seed": 0})
 
 
 @pytest.fixture(scope="module")
@@ -135,22 +136,6 @@ def test_only(played):
     assert played.only("Uniform").phases().empty
     with pytest.raises(ValueError, match=r"^label='LinUCB' is not allowed: it must be 'FedConPE N=1' or "):
         played.only("LinUCB")
-
-
-def test_a_run_that_is_not_finite_is_named():
-    values = [[1.0, 2.0], [np.nan, 4.0]]
-    with pytest.raises(
-        FloatingPointError, match=r"^regret is not finite in 1 of 4 runs, first in .*'user': 8, 'seed': 0"
-    ):
-        made_up(values, users=[7, 8], seeds=[0, 1])
-
-
-def test_one_bad_checkpoint_is_enough():
-    rows = pd.DataFrame({"label": ["a", "b"], "user": [0, 1]})
-    good, bad = np.ones((2, 3)), np.ones((2, 3))
-    bad[1, 0] = np.inf
-    with pytest.raises(FloatingPointError, match=r"^theta_error is not finite .*'label': 'b', 'user': 1"):
-        fb.Results.from_traces([("x", rows, np.arange(3), fb.Trace(good, good, good, bad, {}))], {})
 
 
 # ------------------------------------------------------------------------------------------------ statistics
@@ -260,8 +245,8 @@ def test_words_and_numbers_in_one_column_come_back(tmp_path):
     """C is a number or "realised", sigma a number or None."""
     runs = {"label": list("abcd"), "horizon": 100, "user": 0, "seed": 0, "C": [1.0, 0.5, "realised", np.nan]}
     runs = pd.DataFrame(runs | {"sigma": [None, None, 0.1, 1], "rounding": ["ceil", "unbiased", "ceil", np.nan]})
-    curve = np.ones((4, 1))
-    results = fb.Results.from_traces([("x", runs, ROUNDS[1:], fb.Trace(curve, curve, curve, curve, {}))], {})
+    curves = curves_of(missing_as_nan(runs), ROUNDS[1:], dict.fromkeys(METRICS, np.ones((4, 1))))
+    results = fb.Results(curves, pd.DataFrame(), {})
     loaded = fb.Results.load(results.save(tmp_path))
     pd.testing.assert_frame_equal(loaded.to_pandas(), results.to_pandas())
     assert loaded.to_pandas()["C"].tolist()[:3] == [1.0, 0.5, "realised"]
