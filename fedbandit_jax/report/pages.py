@@ -1,12 +1,13 @@
 """The pages of a report: HTML with figures that can be zoomed, and Markdown."""
 
-import json
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from importlib.resources import files
 from typing import Any
 
 import numpy as np
+from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 
 from fedbandit_jax.report.contents import PLAIN_NAMES, Figure, Report, Table
 from fedbandit_jax.results.drawing import MARKERS, STYLES, Line, Look, dodged
@@ -85,35 +86,34 @@ def page(report: Report) -> str:
 
     assets = files("fedbandit_jax.report") / "assets"
     style, script = ((assets / name).read_text(encoding="utf-8") for name in ("report.css", "report.js"))
-    drawn = {figure.name: drawing(figure) for figure in report.figures}
-    body = [
-        f"<header><h1>{escape(report.title)}</h1>",
-        *(f"<p>{escape(text)}</p>" for text in report.intro),
-        "</header>",
-        filters(report),
-        glance(report),
-        *verdicts(report),
-        *(details(table) for table in report.opening),
-        *figures_of(report),
-        *(details(table) for table in report.tables),
-        "<footer><p>Click on a name in a legend to hide its curve, twice to see it alone; drag to zoom, double-click "
-        "to go back. The same figures are in the folder figures beside this page, as PDF and PNG.</p></footer>",
-    ]
-    data = json.dumps(drawn, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
-    return "\n".join(
-        [
-            "<!doctype html>",
-            '<html lang="en"><head><meta charset="utf-8">',
-            '<meta name="viewport" content="width=device-width, initial-scale=1">',
-            '<link rel="icon" href="data:,">',
-            f"<title>{escape(report.title)}</title>",
-            f"<style>\n{style}</style></head><body><main>",
-            *body,
-            f'</main><script type="application/json" id="drawings">{data}</script>',
-            f"<script>{get_plotlyjs()}</script>",
-            f"<script>\n{script}</script></body></html>\n",
-        ]
+    judged = dict(verdict_tables(report))
+    return template().render(
+        report=report,
+        filters=filters(report),
+        glance=glance(judged.get("Verdict", [])),
+        judged=judged,
+        signs=SIGNS,
+        where_of=where_of,
+        links={(figure.name.split("-")[0], *figure.where.values()): figure.name for figure in report.figures},
+        sections=sections(report),
+        drawings={figure.name: drawing(figure) for figure in report.figures},
+        style=style,
+        scripts=(get_plotlyjs(), script),
     )
+
+
+def template() -> Template:
+    """The page's markup, which escapes all that is not marked as safe."""
+    environment = Environment(
+        loader=PackageLoader("fedbandit_jax.report", "assets"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    # Browsers refuse NaN in JSON. Keys stay in their order.
+    environment.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "allow_nan": False}
+    return environment.get_template("report.html.j2")
 
 
 def verdict_tables(report: Report) -> Iterator[tuple[str, list[Mapping[str, Any]]]]:
@@ -133,109 +133,31 @@ def where_of(row: Mapping[str, Any]) -> dict[str, str]:
     return {"data set": row["dataset"], "preset": row["preset"], "verdict": row["verdict"]}
 
 
-def filters(report: Report) -> str:
-    """A choice for everything that figures and verdicts differ in."""
+def filters(report: Report) -> dict[str, list[str]]:
+    """The values of everything that figures and verdicts differ in."""
     options: dict[str, dict[str, None]] = {}
     for where in (*(where_of(row) for row in report.verdicts), *(figure.where for figure in report.figures)):
         for name, value in where.items():
             options.setdefault(name, {})[value] = None
-    chosen = [
-        f'<label>{escape(name)} <select data-filter="{escape(name)}"><option value="">all</option>'
-        + "".join(f"<option>{escape(value)}</option>" for value in values)
-        + "</select></label>"
-        for name, values in options.items()
-        if len(values) > 1
-    ]
-    return f'<nav aria-label="Show only">{"".join(chosen)}</nav>' if chosen else ""
+    return {name: list(values) for name, values in options.items() if len(values) > 1}
 
 
-def pill(verdict: str) -> str:
-    kind, sign = verdict.replace(" ", "-"), SIGNS[verdict]
-    return f'<span class="pill {kind}"><i aria-hidden="true">{sign}</i> {escape(verdict)}</span>'
-
-
-def glance(report: Report) -> str:
-    """Claims by data set and preset, a word in each cell."""
-    rows = next((rows for heading, rows in verdict_tables(report) if heading == "Verdict"), [])
-    columns = list(dict.fromkeys((row["dataset"], row["preset"]) for row in rows))
-    if len(columns) < 2:
-        return ""
-    datasets = list(dict.fromkeys(dataset for dataset, _ in columns))
-    columns.sort(key=lambda column: datasets.index(column[0]))
+def glance(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Verdicts by claim, and by data set and preset: how many columns a data set has, their presets, the cells."""
+    datasets = list(dict.fromkeys(row["dataset"] for row in rows))
+    columns = dict.fromkeys((row["dataset"], row["preset"]) for row in rows)
+    ordered = sorted(columns, key=lambda column: datasets.index(column[0]))
     found = {(row["claim"], row["dataset"], row["preset"]): row["verdict"] for row in rows}
-    spans = [(dataset, sum(column[0] == dataset for column in columns)) for dataset in datasets]
-    head = "".join(f'<th colspan="{count}" scope="colgroup">{escape(dataset)}</th>' for dataset, count in spans)
-    presets = "".join(f"<th scope=col>{escape(preset)}</th>" for _, preset in columns)
-    body = ""
-    for claim in dict.fromkeys(row["claim"] for row in rows):
-        cells = [found.get((claim, *column)) for column in columns]
-        body += f"<tr><th scope=row>{escape(claim)}</th>" + "".join(
-            f"<td>{pill(verdict) if verdict else ''}</td>" for verdict in cells
-        )
-        body += "</tr>"
-    return (
-        '<section><h2>At a glance</h2><div class="wide"><table class="glance"><thead>'
-        f"<tr><th rowspan=2></th>{head}</tr><tr>{presets}</tr></thead><tbody>{body}</tbody></table></div></section>"
-    )
-
-
-def verdicts(report: Report) -> Iterator[str]:
-    """Tables of claims; each points to its figure."""
-    names = {(*figure.name.split("-")[:1], *figure.where.values()): figure.name for figure in report.figures}
-    for heading, rows in verdict_tables(report):
-        yield f'<section><h2>{heading}</h2><table class="verdicts"><thead><tr>'
-        yield "".join(
-            f"<th>{name}</th>" for name in ("verdict", "claim", "data set", "preset", "measured, 95 % interval")
-        )
-        yield "</tr></thead><tbody>"
-        for row in rows:
-            figure = names.get((row["experiment"], row["dataset"], row["preset"]))
-            claim = escape(row["claim"])
-            cells = {
-                "verdict": pill(row["verdict"]),
-                "claim": f'<a href="#{escape(figure)}">{claim}</a>' if figure else claim,
-                "data set": escape(row["dataset"]),
-                "preset": escape(row["preset"]),
-                "measured": escape(row["figure"] or "")
-                + (f"<small>{escape(row['why'])}</small>" if row["why"] else ""),
-            }
-            tds = "".join(f'<td data-name="{name}">{cell}</td>' for name, cell in cells.items())
-            yield f'<tr data-where="{escape(json.dumps(where_of(row)))}">{tds}</tr>'
-        yield "</tbody></table></section>"
-
-
-def figures_of(report: Report) -> Iterator[str]:
-    """A card for each figure, drawn when it is scrolled to."""
-    for section, figures in sections(report):
-        yield f"<section><h2>{escape(section)}</h2><p>{escape(report.sections.get(section, ''))}</p><div class=cards>"
-        for figure in figures:
-            yield (
-                f'<figure id="{escape(figure.name)}" data-where="{escape(json.dumps(dict(figure.where)))}">'
-                f"<figcaption><strong>{escape(figure.title)}</strong>"
-                f'<button type="button" aria-pressed="false">log scale</button></figcaption>'
-                f'<div class="plot" role="img" aria-label="{escape(f"{section}: {figure.title}")}"></div>'
-                f"<small>{escape(figure.note)}</small></figure>"
-            )
-        yield "</div></section>"
-
-
-def details(table: Table) -> str:
-    """A table of facts, closed until it is wanted unless it is short."""
-    head = "".join(f"<th>{escape(name)}</th>" for name in table.columns) if any(table.columns) else ""
-    body = "".join(
-        "<tr>" + "".join(f"<td>{escape(cell).replace(chr(10), '<br>')}</td>" for cell in row) + "</tr>"
-        for row in table.rows
-    )
-    note = f"<p>{escape(table.note)}</p>" if table.note else ""
-    opened = " open" if len(table.rows) <= 30 else ""
-    return (
-        f"<section><details{opened}><summary><h2>{escape(table.heading)}</h2></summary>{note}"
-        f'<div class="wide"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
-        "</details></section>"
-    )
+    claims = dict.fromkeys(row["claim"] for row in rows)
+    return {
+        "datasets": Counter(dataset for dataset, _ in ordered),
+        "presets": [preset for _, preset in ordered],
+        "claims": {claim: [found.get((claim, *column)) for column in ordered] for claim in claims},
+    }
 
 
 # -------------------------------------------------------------------------------------------------- plotly figures
+# Names are escaped, as plotly reads them as HTML.
 
 
 def drawing(figure: Figure) -> dict[str, Any]:

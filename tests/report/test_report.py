@@ -16,7 +16,7 @@ from fedbandit_jax.cli import main as cli
 from fedbandit_jax.report import contents as report
 from fedbandit_jax.report import pages as report_text
 from tests.frames import made_of, runs
-from tests.reports import NASTY, REGRET, SPREAD, reproduction
+from tests.reports import NASTY, REGRET, SPREAD, reproduction, verdict
 
 
 @pytest.fixture(scope="module")
@@ -41,11 +41,11 @@ def drawings(page):
 
 
 class Text(HTMLParser):
-    """All that a reader sees, and every address that the page points to."""
+    """All that a reader sees, every address that the page points to, and what can be chosen by."""
 
     def __init__(self, page):
         super().__init__()
-        self.words, self.addresses = [], []
+        self.words, self.addresses, self.where = [], [], []
         self.feed(page)
 
     def handle_data(self, data):
@@ -53,6 +53,7 @@ class Text(HTMLParser):
 
     def handle_starttag(self, tag, attrs):
         self.addresses += [value for name, value in attrs if name in ("href", "src")]
+        self.where += [json.loads(value) for name, value in attrs if name == "data-where"]
 
 
 def test_the_page_says_what_was_judged(page):
@@ -74,13 +75,41 @@ def test_the_page_says_what_was_judged(page):
 def test_text_is_text(folder, page):
     """In the claim, in the reason and in the command, which data may bring along."""
     assert NASTY not in page
-    assert without_scripts(page).count(escape(NASTY)) >= 4
+    assert sum(NASTY in word for word in Text(without_scripts(page)).words) >= 4
     assert page.count("alert(") == without_scripts(page).count("alert(")
     summary = (folder / "report.md").read_text()
     assert "<script>" not in summary
     row = next(line for line in summary.splitlines() if "✗ does not hold" in line)
     assert len(re.findall(r"(?<!\\)\|", row)) == 7, "no sign of a cell ends it"
     assert r"\*a\* \[b\](c)" in row
+
+
+def test_text_is_text_wherever_it_stands():
+    """Quotes too, which would end an attribute, and lines, which cells keep apart."""
+    odd = f"""{NASTY} "it's" </title>"""
+    row = verdict("multi", odd, "holds", dataset=odd, claim=odd, figure=odd, why=odd)
+    figure = report.Figure(
+        "multi-a", odd, odd, {"data set": odd, odd: odd}, made_of(runs(odd, SPREAD)), "regret", note=odd
+    )
+    table = report.Table(odd, (odd,), [[f"{odd}\n{odd}"]], odd)
+    made = report.Report(odd, [odd], [figure], [table], [row, row | {"preset": "theory"}], {odd: odd}, [table])
+    page = report_text.page(made)
+    assert NASTY not in page
+    assert page.count("alert(") == without_scripts(page).count("alert(") + json.dumps(drawings(page)).count("alert(")
+    told = Text(without_scripts(page))
+    places = {
+        "title, heading and intro": 3,
+        "filter": 1,
+        "glance": 3,
+        "rows of verdicts": 5 + 4,
+        "section": 2,
+        "figure": 2,
+        "tables": 2 * 5,
+    }
+    assert told.words.count(odd) == sum(places.values())
+    both = {"data set": odd, "verdict": "holds"}
+    assert told.where == [both | {"preset": odd}, both | {"preset": "theory"}, {"data set": odd, odd: odd}]
+    assert [t["name"] for t in drawings(page)["multi-a"]["data"] if "name" in t] == [escape(odd)]  # plotly reads HTML
 
 
 def test_the_page_needs_no_other_file(page):
