@@ -55,12 +55,10 @@ def half_width_given_users(group: pd.DataFrame, metric: str) -> float:
 
 def share_interval(count: int, total: int) -> tuple[float, float]:
     """The exact 95 % interval of a share, `count` of `total` (Clopper and Pearson)."""
-    from scipy.special import betaincinv  # here, as it is slow to import
+    from scipy.stats import binomtest  # here, as it is slow to import
 
-    tail = (1 - CONFIDENCE) / 2
-    low = betaincinv(count, total - count + 1, tail) if count else 0.0
-    high = betaincinv(count + 1, total - count, 1 - tail) if count < total else 1.0
-    return float(low), float(high)
+    found = binomtest(count, total).proportion_ci(confidence_level=CONFIDENCE, method="exact")
+    return float(found.low), float(found.high)
 
 
 def mean_interval(group: pd.DataFrame, metric: str, interval: str = "t") -> pd.Series:
