@@ -98,14 +98,16 @@ def mean_over_rounds(results: Results, metric: str, last: int) -> Results:
     curves = results.to_pandas()
     run = ["label", *statistics.PLACES, "user", "seed"]
     means = curves[curves["round"] <= last].groupby(run, sort=False)[metric].mean().reset_index()
-    return Results(means.assign(round=means["horizon"]), pd.DataFrame(), results.settings)
+    means.insert(len(run), "round", means["horizon"])  # metrics are behind it
+    return Results(means, pd.DataFrame(), results.settings)
 
 
 def judge_questions(results: Results, schedule: str) -> Row:
     """FedConPE asks less than the baselines with a schedule, which all ask b(T)."""
-    asked = results.summary("conversations").set_index("label")
-    allowed = float(asked.loc[[label for label in asked.index if label.endswith(f"schedule={schedule}")], "mean"].min())
-    value, low, high = (float(asked.loc[US, name]) for name in ("mean", "low", "high"))
+    asked = results.summary("conversations")
+    allowed = float(asked.loc[asked["schedule"] == schedule, "mean"].min())
+    ours = asked[asked["algorithm"] == US].iloc[0]
+    value, low, high = (float(ours[name]) for name in ("mean", "low", "high"))
     formula = {"log": "5 floor(log t)", "linear": "floor(t / 50)"}[schedule]
     return {
         "claim": f"FedConPE asks fewer questions than baselines that ask {formula}",
@@ -169,7 +171,8 @@ def exponent_figure(found: pd.Series, more: str = "") -> Row:
 def explain(results: Results, runs: int = 100) -> str:
     """A sentence on where FedConPE's rounds, regret and questions go, from the phases of some of its runs."""
     by = ["clients", "arms", "user", "seed"]
-    phases, curves = (t[t["label"] == US].set_index(by).sort_index() for t in (results.phases(), results.to_pandas()))
+    ours = (t[t["algorithm"] == US] for t in (results.phases(), results.to_pandas()))
+    phases, curves = (table.set_index(by).sort_index() for table in ours)
     tables = []
     for run in curves.index.unique()[:: max(1, len(curves.index.unique()) // runs)]:
         table, curve = phases.loc[[run]], curves.loc[[run]]
@@ -192,7 +195,7 @@ def explain(results: Results, runs: int = 100) -> str:
 def explain_questions(results: Results) -> str:
     """A sentence on what FedConPE asks for."""
     phases = results.phases()
-    phases = phases[phases["label"] == US]
+    phases = phases[phases["algorithm"] == US]
     asked = phases.groupby("phase")["questions"].sum()
     most = phases[phases["phase"] == asked.idxmax()]
     return (

@@ -182,13 +182,9 @@ def span(values: pd.Series) -> str:
 
 
 def in_order(curves: pd.DataFrame) -> pd.DataFrame:
-    """FedConPE first, then the baselines as the paper lists them, then others by name."""
+    """FedConPE first, then the baselines as the paper lists them, then others as they come."""
     place = {title: i for i, title in enumerate(FIRST)}
-
-    def rank(label: str) -> int:
-        return place.get(label.split()[0], len(place))
-
-    return curves.sort_values("label", kind="stable", key=lambda labels: labels.map(rank))
+    return curves.sort_values("algorithm", kind="stable", key=lambda titles: titles.map(place).fillna(len(place)))
 
 
 def join_schedules(curves: pd.DataFrame) -> pd.DataFrame:

@@ -1,7 +1,6 @@
 """Statistics of runs: intervals whose units are users, quantiles, paired comparisons, fitted exponents."""
 
 import math
-import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -9,6 +8,7 @@ import numpy as np
 import pandas as pd
 
 from fedbandit_jax import _checks
+from fedbandit_jax.results.labels import labels_of
 
 CONFIDENCE = 0.95
 LEAST_SHARE = 1e-3  # of a mean that a resampled mean may have where it divides
@@ -55,12 +55,10 @@ def half_width_given_users(group: pd.DataFrame, metric: str) -> float:
 
 def share_interval(count: int, total: int) -> tuple[float, float]:
     """The exact 95 % interval of a share, `count` of `total` (Clopper and Pearson)."""
-    from scipy.special import betaincinv  # here, as it is slow to import
+    from scipy.stats import binomtest  # here, as it is slow to import
 
-    tail = (1 - CONFIDENCE) / 2
-    low = betaincinv(count, total - count + 1, tail) if count else 0.0
-    high = betaincinv(count + 1, total - count, 1 - tail) if count < total else 1.0
-    return float(low), float(high)
+    found = binomtest(count, total).proportion_ci(confidence_level=CONFIDENCE, method="exact")
+    return float(found.low), float(found.high)
 
 
 def mean_interval(group: pd.DataFrame, metric: str, interval: str = "t") -> pd.Series:
@@ -187,6 +185,11 @@ def power_law(table: pd.DataFrame, parameter: str, metric: str) -> dict[str, flo
     return {"points": len(at), "exponent": exponent, "low": low, "high": high, "factor": factor}
 
 
+def setting_columns(table: pd.DataFrame) -> list[str]:
+    """The columns that tell one setting from another."""
+    return [c for c in table.columns[: table.columns.get_loc("round")] if c not in ("user", "seed")]
+
+
 def varied_parameters(table: pd.DataFrame, columns: Sequence[str]) -> list[str]:
     """The columns of numbers that take several values for one algorithm."""
     found = []
@@ -211,15 +214,29 @@ def lines(table: pd.DataFrame, *swept: str) -> Iterator[tuple[str, str, pd.DataF
 
     The place says which data set, clients, arms, horizon and noise, if these vary: "clients=3, arms=100".
     """
+    table = table.assign(label=labels_without(table, [name for name in swept if name not in PLACES]))
     for name in swept:
         numbers = pd.to_numeric(table[name], errors="coerce")
         table = table[numbers.notna()].assign(**{name: numbers[numbers.notna()]})
-    label = table["label"]
-    for name in swept:
-        label = label.str.replace(rf" {re.escape(name)}=\S+", "", regex=True)
     where = [c for c in PLACES if c in table and c not in swept and table[c].nunique() > 1]
-    for key, rows in table.assign(label=label).groupby(["label", *where], sort=False):
+    for key, rows in table.groupby(["label", *where], sort=False):
         yield key[0], ", ".join(f"{c}={show(v)}" for c, v in zip(where, key[1:], strict=True)), rows
+
+
+def labels_without(table: pd.DataFrame, swept: Sequence[str]) -> pd.Series:
+    """The labels of the rows, without some hyperparameters."""
+    if not swept:
+        return table["label"]
+    variants = table.drop_duplicates("label")
+    given = [c for c in setting_columns(table) if c not in ("algorithm", "label", *PLACES)]
+    kept = [c for c in given if c not in swept]
+    # Functions of the same name have the same text in a table: what only labels tell apart stays apart.
+    twin = variants.groupby(["algorithm", *given], sort=False, dropna=False).cumcount()
+    line = variants.groupby(["algorithm", *kept, twin], sort=False, dropna=False).ngroup()
+    first = variants[~line.duplicated()]
+    own = first[kept].astype(object).where(first[kept].notna(), None).to_dict("records")
+    names = labels_of(list(zip(first["algorithm"], own, strict=True)))
+    return table["label"].map(dict(zip(variants["label"], (names[i] for i in line), strict=True)))
 
 
 def swept_lines(table: pd.DataFrame, parameter: str) -> list[tuple[str, str, pd.DataFrame]]:

@@ -20,7 +20,7 @@ def phases(clients=(3,), arms=(5,)):
         {"phase": 2, "start": 20, "length": 80, "active_mean": 2.0, "questions": 9.0, "uploaded": 4.0},
     ]
     return [
-        {"label": "FedConPE", "clients": M, "arms": K, "user": user, "seed": seed} | phase
+        {"algorithm": "FedConPE", "label": "FedConPE", "clients": M, "arms": K, "user": user, "seed": seed} | phase
         for M in clients
         for K in arms
         for user in range(10)
@@ -177,7 +177,8 @@ def test_an_exponent_on_the_edge_is_undecided():
 def with_errors(early, late):
     """Errors of FedConPE and of all baselines (1 early, 0.5 late), at rounds 2000 and 6000."""
     rows = line_up(1.0, horizon=6000)
-    table = pd.DataFrame([row | {"round": at, "dataset": "made up"} for row in rows for at in (2000, 6000)])
+    table = pd.DataFrame([{"dataset": "made up", **row, "round": at} for row in rows for at in (2000, 6000)])
+    table["regret"] = table.pop("regret")  # metrics are behind the round
     ours, first = table["label"] == "FedConPE", table["round"] == 2000
     table["theta_error"] = np.select([ours & first, ours, first], [early, late, 1.0], 0.5)
     return fb.Results(table, pd.DataFrame(phases()), {})
@@ -192,13 +193,14 @@ def test_accuracy_counts_the_first_rounds(early, late, word):
 
 @pytest.mark.parametrize(("asked", "words"), [(30, (HOLDS, HOLDS)), (80, (FAILS, HOLDS)), (4000, (FAILS, FAILS))])
 def test_questions_are_counted_against_both_schedules(asked, words):
-    def asking(label, count, noise=0.0):
+    def asking(label, count, noise=0.0, schedule=np.nan):
         values = count + noise * SPREAD
-        return [row | {"conversations": row["regret"]} for row in runs(label, values)]
+        return [row | {"conversations": row["regret"]} for row in runs(label, values, schedule=schedule)]
 
     rows = asking("FedConPE", asked, 1.0)
     for name in ("ArmCon", "ConUCB"):
-        rows += asking(f"{name} schedule=log", 40) + asking(f"{name} schedule=linear", 120)
+        for schedule, count in (("log", 40), ("linear", 120)):
+            rows += asking(f"{name} schedule={schedule}", count, schedule=schedule)
     found = judge("questions", rows)
     assert tuple(row["verdict"] for row in found) == words
     assert "against 40" in found[0]["figure"]

@@ -224,13 +224,57 @@ def test_the_exponent_by_hand():
 
 
 def test_a_swept_hyperparameter_makes_one_line():
-    rows = [row for N in (1.0, 2.0, 4.0) for row in runs(f"FedConPE N={N:g} C=1", [[N**0.25], [2 * N**0.25]], N=N)]
+    rows = [
+        row for N in (1.0, 2.0, 4.0) for row in runs(f"FedConPE N={N:g} C=1", [[N**0.25], [2 * N**0.25]], N=N, C=1.0)
+    ]
+    rows += runs("FedConPE N=1 C=2", [[5.0], [6.0]], N=1.0, C=2.0)  # a single value makes no line
     rows += runs("LinUCB", [[5.0], [6.0]], N=np.nan)
     results = made_of(rows)
     table = results.exponent("N")
     assert table["label"].tolist() == ["FedConPE C=1"]
     assert table["exponent"].iloc[0] == pytest.approx(0.25)
     assert len(table[["clients", "arms"]].columns) == 2
+
+
+def test_lines_are_named_by_columns():
+    """Whatever the labels say; a column may hold numbers, words and nothing."""
+    settings = [{"sigma": sigma, "C": C} for sigma in (None, 0.1) for C in (0.5, "realised")]
+    rows = [
+        row | {"label": f"variant {i} of N={N}"}
+        for i, setting in enumerate(settings)
+        for N in (1, 2, 4)
+        for row in runs("FedConPE", [[N ** (i + 1.0)]], N=N, **setting)
+    ]
+    table = made_of(rows + runs("LinUCB", [[5.0]], lam=1.0)).exponent("N")
+    assert table["label"].tolist() == [
+        "FedConPE sigma=None C=0.5",
+        "FedConPE sigma=None C=realised",
+        "FedConPE sigma=0.1 C=0.5",
+        "FedConPE sigma=0.1 C=realised",
+    ]
+    np.testing.assert_allclose(table["exponent"], [1, 2, 3, 4])
+
+
+def test_functions_of_one_name_have_lines_of_their_own():
+    """A table has the same text for both; only their labels differ."""
+    asked = {"log": ("log", 1), "<lambda> (1)": ("<lambda>", 2), "<lambda> (2)": ("<lambda>", 3)}
+    rows = [
+        row
+        for alpha in (0.5, 1.0, 2.0)
+        for name, (text, power) in asked.items()
+        for row in runs(f"ArmCon alpha={alpha:g} schedule={name}", [[alpha**power]], alpha=alpha, schedule=text)
+    ]
+    table = made_of(rows).exponent("alpha")
+    assert table["label"].tolist() == [f"ArmCon schedule={name}" for name in asked]
+    np.testing.assert_allclose(table["exponent"], [1, 2, 3])
+    alike = [row for row in rows if row["schedule"] == "<lambda>"]
+    assert made_of(alike).exponent("alpha")["label"].tolist() == ["ArmCon (1)", "ArmCon (2)"]
+
+
+def test_a_swept_place_leaves_labels_as_they_are():
+    """Though of one variant alone, columns would not name N."""
+    rows = [row for M in (2, 3) for N in (1.0, 2.0) for row in runs(f"A N={N:g}", [[M * N]], clients=M, N=N)]
+    assert made_of(rows).only("A N=2").exponent("clients")["label"].tolist() == ["A N=2"]
 
 
 def test_each_place_has_its_own_exponent():
