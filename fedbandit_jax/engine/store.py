@@ -36,7 +36,7 @@ from fedbandit_jax.results.folders import (
     stored_runs,
     values_in,
 )
-from fedbandit_jax.results.results import Results
+from fedbandit_jax.results.results import Results, missing_as_nan
 
 PART_SECONDS = 5.0  # what a sweep may lose when it is killed
 PART_RUNS = 4096  # what it holds in memory before it writes
@@ -67,7 +67,7 @@ class Store:
 
     def __init__(self, sweep: Sweep, batches: list[Batch], runs: pd.DataFrame) -> None:
         self.sweep, self.batches, self.runs = sweep, batches, runs
-        self.cells = sweep.table_of_cells()
+        self.cells = sweep.settings_of_cells()
         self.failed: list[str] = []
         self.tables: list[tuple[Columns, Columns]] = []
 
@@ -87,7 +87,7 @@ class Store:
         finite = ~np.any(list(bad.values()), axis=0)
         for i in np.flatnonzero(~finite):
             metrics = ", ".join(name for name in METRICS if bad[name][i])
-            self.failed.append(f"{metrics} of {self.name_of(rows[i])}")
+            self.failed.append(f"{metrics} of {self.name_of(int(rows[i]))}")
         if finite.all():
             self.keep(rows, trace)
         elif finite.any():
@@ -104,7 +104,7 @@ class Store:
 
     def name_of(self, row: int) -> str:
         run = self.runs.iloc[row]
-        where = self.cells.iloc[run["cell"]].to_dict() | {"user": run["user"], "seed": run["seed"]}
+        where = self.cells[run["cell"]] | {"user": run["user"], "seed": run["seed"]}
         names = ("dataset", "clients", "arms", "horizon", "noise", "user", "seed")
         return f"{where['label']} ({', '.join(f'{name}={where[name]}' for name in names)})"
 
@@ -134,11 +134,10 @@ class Store:
         if not len(table):
             return pd.DataFrame()
         runs = self.runs.iloc[table["at"].to_numpy()]
-        grid = self.sweep.catalogs_and_cells()
-        own = dict.fromkeys(name for i in runs["cell"].unique() for name in grid[i][1].algorithm.hyperparameters())
-        setting = self.cells[[*self.cells.columns[:7], *own]].iloc[runs["cell"].to_numpy()].reset_index(drop=True)
-        setting.insert(7, "user", runs["user"].to_numpy())
-        setting.insert(8, "seed", runs["seed"].to_numpy())
+        cells, place = np.unique(runs["cell"], return_inverse=True)
+        setting = missing_as_nan(pd.DataFrame([self.cells[i] for i in cells])).iloc[place].reset_index(drop=True)
+        for name in ("seed", "user"):
+            setting.insert(setting.columns.get_loc("noise") + 1, name, runs[name].to_numpy())
         return pd.concat([setting, table.drop(columns="at")], axis=1)
 
 
@@ -151,9 +150,9 @@ def tidy(rows: np.ndarray, rounds: np.ndarray, trace: Trace) -> tuple[Columns, C
         return curves, {}
     run, row = np.nonzero(trace.phases["phase"])
     phases = {"at": rows[run]}
-    for name, column in trace.phases.items():
+    for name in sorted(trace.phases, key=lambda name: PHASES.index(name) if name in PHASES else len(PHASES)):
         kind = bool if name in FLAGS else int if name == "phase" else np.float64
-        phases[name] = np.asarray(column)[run, row].astype(kind)
+        phases[name] = np.asarray(trace.phases[name])[run, row].astype(kind)
     return curves, phases
 
 
@@ -296,7 +295,8 @@ class FolderStore(Store):
         runs = self.runs.iloc[columns["at"]]
         cell = pa.array(runs["cell"].to_numpy())
         own = [as_json(cell.algorithm.hyperparameters()) for _, cell in self.sweep.catalogs_and_cells()]
-        of_cells = dict(self.cells.items()) | {"hyperparameters": [json.dumps(values) for values in own]}
+        of_cells = {name: [setting[name] for setting in self.cells] for name in self.cells[0] if name in RUN}
+        of_cells["hyperparameters"] = [json.dumps(values) for values in own]
         of_runs = {"run": self.ids[columns["at"]], "user": runs["user"], "seed": runs["seed"]}
         found: dict[str, pa.Array] = {}
         for name, kind in RUN.items():

@@ -14,7 +14,6 @@ import pandas as pd
 from fedbandit_jax import _checks
 from fedbandit_jax.engine.batches import Batch, clients_per_device, split_by_shape
 from fedbandit_jax.engine.cells import Cell, make_cells, rounds_to_keep
-from fedbandit_jax.results.results import missing_as_nan
 from fedbandit_jax.worlds.catalog import Catalog
 
 FLOAT32_HORIZON = 2**20  # beyond it, round counts and estimates need float64
@@ -74,9 +73,9 @@ class Sweep:
                     found.append(batch)
         return found
 
-    def table_of_cells(self) -> pd.DataFrame:
-        """A row per catalog and cell: where it plays, and its hyperparameters."""
-        rows = (
+    def settings_of_cells(self) -> list[dict[str, Any]]:
+        """Of every catalog and cell: where it plays, and its hyperparameters."""
+        return [
             {
                 "dataset": catalog.name,
                 "algorithm": cell.algorithm.title,
@@ -87,15 +86,13 @@ class Sweep:
                 "noise": cell.noise,
                 **{k: str(v) if callable(v) else v for k, v in cell.algorithm.hyperparameters().items()},
             }
-            for catalog in self.catalogs
-            for cell in self.cells
-        )
-        return missing_as_nan(pd.DataFrame(rows))
+            for catalog, cell in self.catalogs_and_cells()
+        ]
 
     def table_of_runs(self, batches: Sequence[Batch]) -> pd.DataFrame:
         """A row per run, in the order of catalog, cell, user and seed; all else refers to its rows.
 
-        `cell` is a row of `table_of_cells`, `batch` one of the batches and `place` the run's place in it; runs with
+        `cell` counts catalogs and cells, `batch` one of the batches and `place` the run's place in it; runs with
         equal numbers `share` have lanes in common and belong on one host.
         """
         pairs = self.runs_per_cell

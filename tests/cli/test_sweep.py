@@ -165,7 +165,8 @@ def test_compiled_programs_are_kept_for_the_next_process(tmp_path):
         done = subprocess.run(
             command, env=environment | {"FEDBANDIT_COMPILE_CACHE": wanted}, capture_output=True, text=True, check=True
         )
-        kept = {path.name for path in (tmp_path / "cache").rglob("*-cache")}
+        # Of smaller programs only those are kept that took a while to compile, which depends on the machine.
+        kept = {path.name for path in (tmp_path / "cache").rglob("jit_run_batch*-cache")}
         return kept, json.loads(done.stdout.splitlines()[-1])["compile_seconds"]
 
     assert run("none", "false")[0] == set()

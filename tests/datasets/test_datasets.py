@@ -1,7 +1,8 @@
 """Real data sets: formats, selection, features, and every bad input with its sentence."""
 
-from collections import Counter
+import re
 import warnings
+from collections import Counter
 from pathlib import Path
 
 import numpy as np

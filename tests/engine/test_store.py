@@ -375,9 +375,7 @@ def test_one_bad_checkpoint_is_enough(catalog):
     bad[2, 0] = np.inf
     kept = Store(sweep, batches, sweep.table_of_runs(batches))
     kept.add(np.arange(4), fb.Trace(good, good, good, bad))
-    with pytest.raises(
-        FloatingPointError, match=r"^1 of 4 runs are not finite: theta_error of Uni.*user=1, seed=0"
-    ):
+    with pytest.raises(FloatingPointError, match=r"^1 of 4 runs are not finite: theta_error of Uni.*user=1, seed=0"):
         kept.results({})
 
 
