@@ -177,7 +177,7 @@ def curve_lines(table: pd.DataFrame, columns: Sequence[str], metric: str, band: 
     varied = [c for c in statistics.PLACES if c in table and table[c].nunique() > 1]
     keys = ["label", *(c for c in columns if c not in ("algorithm", "label"))]
     lines = []
-    for _, group in table.groupby(keys, dropna=False, sort=False):
+    for _, group in table.dropna(subset=metric).groupby(keys, dropna=False, sort=False):
         place = ", ".join(f"{c}={show(group[c].iloc[0])}" for c in varied)
         lines.append(Line(group["label"].iloc[0], place, *curve_band(group, metric, band), {}))
     return lines
@@ -186,7 +186,7 @@ def curve_lines(table: pd.DataFrame, columns: Sequence[str], metric: str, band: 
 def swept_lines(final: pd.DataFrame, parameter: str, metric: str, interval: str = "t", fit: bool = True) -> list[Line]:
     """A final metric against a swept parameter."""
     lines = []
-    for label, place, group in statistics.swept_lines(final, parameter):
+    for label, place, group in statistics.swept_lines(final.dropna(subset=metric), parameter):
         points = intervals(group, [parameter], metric, interval)
         below, above = errors(points)
         at, mean = points.index.to_numpy(float), points["mean"].to_numpy()

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import matplotlib.pyplot as plt
 import numpy as np
+import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
@@ -36,7 +37,6 @@ from fedbandit_jax.results.drawing import (
     show_values,
     swept_lines,
 )
-from fedbandit_jax.results.results import METRICS
 from fedbandit_jax.results.statistics import show
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ class Plots:
         The mean with its 95 % t-interval, or for band="quantiles" the median between the 10 % and 90 % quantiles of
         the runs.
         """
-        _checks.choice("metric", metric, METRICS)
+        _checks.choice("metric", metric, self.results.metrics)
         _checks.choice("band", band, BANDS)
         check_scales(x, y)
         lines = curve_lines(self.results.to_pandas(), self.results.setting_columns(), metric, band)
@@ -100,7 +100,7 @@ class Plots:
             ax.plot(line.at, line.middle, label=line.name, markevery=(i % every, every), **drawn)
             ax.fill_between(line.at, line.low, line.high, color=drawn["color"], alpha=0.25, linewidth=0)
         ax.set_xlabel("round")
-        ax.set_ylabel(AXIS_NAMES[metric])
+        ax.set_ylabel(AXIS_NAMES.get(metric, metric))
         scale(ax, x, y, lowest=min(line.middle[line.middle > 0].min(initial=np.inf) for line in lines))
         return finish(ax, own)
 
@@ -118,11 +118,11 @@ class Plots:
 
         With `fit` the line is the fitted power law, its exponent and interval in the legend (`results.exponent`).
         """
-        _checks.choice("metric", metric, METRICS)
+        _checks.choice("metric", metric, self.results.metrics)
         _checks.choice("interval", interval, statistics.INTERVALS)
         check_scales(x, y)
-        final = self.results.final()
-        self._check_varied("parameter", parameter)
+        final = self.results.final().dropna(subset=metric)
+        self._check_varied("parameter", parameter, final)
         lines = swept_lines(final, parameter, metric, interval, fit)
         for line in lines:
             check_positive("x", x, line.at, parameter)
@@ -139,7 +139,7 @@ class Plots:
             bars = [line.middle - line.low, line.high - line.middle]
             ax.errorbar(at, line.middle, yerr=bars, capsize=3, label=name, **drawn)
         ax.set_xlabel(AXIS_NAMES.get(parameter, parameter))
-        ax.set_ylabel(AXIS_NAMES[metric])
+        ax.set_ylabel(AXIS_NAMES.get(metric, metric))
         lowest = min(line.middle[line.middle > 0].min(initial=np.inf) for line in lines)
         scale(ax, x, y, lowest=lowest, zero=False)
         show_values(ax, sorted({float(value) for line in lines for value in line.at}), x)
@@ -147,12 +147,13 @@ class Plots:
 
     def heatmap(self, x: str, y: str, metric: str = "regret", label: str | None = None, ax: Axes | None = None) -> Axes:
         """Means of a final metric over two swept parameters, with half their 95 % intervals in the cells."""
-        _checks.choice("metric", metric, METRICS)
-        self._check_varied("x", x)
-        self._check_varied("y", y)
+        _checks.choice("metric", metric, self.results.metrics)
+        final = self.results.final().dropna(subset=metric)
+        self._check_varied("x", x, final)
+        self._check_varied("y", y, final)
         if x == y:
             _checks.fail("y", y, "it must be another parameter than x")
-        lines = list(statistics.lines(self.results.final(), x, y))
+        lines = list(statistics.lines(final, x, y))
         names = list(dict.fromkeys(name for name, _, _ in lines))
         if label is not None or len(names) > 1:
             _checks.choice("label", label, names)
@@ -178,7 +179,7 @@ class Plots:
         ax.spines[:].set_visible(False)
         ax.set_xlabel(AXIS_NAMES.get(x, x))
         ax.set_ylabel(AXIS_NAMES.get(y, y))
-        bar = ax.figure.colorbar(mesh, ax=ax, label=AXIS_NAMES[metric])
+        bar = ax.figure.colorbar(mesh, ax=ax, label=AXIS_NAMES.get(metric, metric))
         bar.outline.set_visible(False)
         return ax
 
@@ -194,13 +195,13 @@ class Plots:
 
         Filled are the settings that no other of their place betters in both; less is better.
         """
-        _checks.choice("x", x, METRICS)
-        _checks.choice("y", y, METRICS)
+        _checks.choice("x", x, self.results.metrics)
+        _checks.choice("y", y, self.results.metrics)
         _checks.choice("x_scale", x_scale, SCALES)
         _checks.choice("y_scale", y_scale, SCALES)
         if x == y:
             _checks.fail("y", y, "it must be another metric than x")
-        lines = list(statistics.lines(self.results.final()))
+        lines = list(statistics.lines(self.results.final().dropna(subset=[x, y])))
         look = Look([(label, "") for label, _, _ in lines], self.order)
         points = [[intervals(rows, ["horizon"], metric) for metric in (x, y)] for _, _, rows in lines]
         at = np.array([[found["mean"].iloc[0] for found in both] for both in points])
@@ -225,8 +226,8 @@ class Plots:
             name = "_again" if label in seen else label
             ax.errorbar(at[k, :1], at[k, 1:], xerr=xerr, yerr=yerr, label=name, **drawn)
             seen.add(label)
-        ax.set_xlabel(AXIS_NAMES[x])
-        ax.set_ylabel(AXIS_NAMES[y])
+        ax.set_xlabel(AXIS_NAMES.get(x, x))
+        ax.set_ylabel(AXIS_NAMES.get(y, y))
         scale(ax, x_scale, y_scale, lowest=at[:, 1].min(), zero=False)
         return finish(ax, own)
 
@@ -268,6 +269,5 @@ class Plots:
             ax.yaxis.set_major_locator(MaxNLocator(integer=True))
         return finish(ax, own)
 
-    def _check_varied(self, argument: str, name: str) -> None:
-        final = self.results.final()
+    def _check_varied(self, argument: str, name: str, final: pd.DataFrame) -> None:
         statistics.check_varied(argument, name, statistics.varied_parameters(final, self.results.setting_columns()))

@@ -31,7 +31,7 @@ class Results:
     def from_tables(cls, tables: Sequence[tuple[pd.DataFrame, pd.DataFrame]], settings: dict[str, Any]) -> "Results":
         """Put together tidy (curves, phases) of each program; phases may be empty."""
         ordered = missing_as_nan(pd.concat([curves for curves, _ in tables], ignore_index=True))
-        trailing = ["round", *METRICS]
+        trailing = ["round", *dict.fromkeys(c for curves, _ in tables for c in statistics.metric_columns(curves))]
         ordered = ordered[[c for c in ordered.columns if c not in trailing] + trailing]
         phases = [found for _, found in tables if len(found)]
         diagnostics = missing_as_nan(pd.concat(phases, ignore_index=True)) if phases else pd.DataFrame()
@@ -51,7 +51,7 @@ class Results:
 
     def summary(self, metric: str = "regret", interval: str = "t") -> pd.DataFrame:
         """Mean, standard deviation, count and 95 % interval, "t" or "bootstrap", of a final metric per setting."""
-        _checks.choice("metric", metric, METRICS)
+        _checks.choice("metric", metric, self.metrics)
         _checks.choice("interval", interval, statistics.INTERVALS)
         groups = self.final().groupby(self.setting_columns(), dropna=False, sort=False)
         found = groups.apply(lambda g: statistics.mean_interval(g, metric, interval), include_groups=False)
@@ -59,7 +59,7 @@ class Results:
 
     def quantiles(self, metric: str = "regret", levels: Sequence[float] = (0.1, 0.5, 0.9)) -> pd.DataFrame:
         """Quantiles of a metric over the runs of each setting, at every checkpoint: columns q10, q50, q90."""
-        _checks.choice("metric", metric, METRICS)
+        _checks.choice("metric", metric, self.metrics)
         if not len(levels):
             _checks.fail("levels", levels, "it must name at least one quantile")
         levels = [_checks.real("levels", level, 0, 1) for level in levels]
@@ -70,8 +70,8 @@ class Results:
 
         A hyperparameter that is swept leaves the label: FedConPE N=1 and FedConPE N=2 are FedConPE.
         """
-        _checks.choice("metric", metric, METRICS)
-        final = self.final()
+        _checks.choice("metric", metric, self.metrics)
+        final = self.final().dropna(subset=metric)
         statistics.check_varied("parameter", parameter, statistics.varied_parameters(final, self.setting_columns()))
         lines = statistics.swept_lines(final, parameter)
         if label is not None:
@@ -83,10 +83,14 @@ class Results:
                 rows.append({"label": name} | place | statistics.power_law(group, parameter, metric))
         return pd.DataFrame(rows)
 
+    @property
+    def metrics(self) -> list[str]:
+        """What some run tells at its checkpoints: the columns behind "round"."""
+        return [c for c in statistics.metric_columns(self._curves) if self._curves[c].notna().any()]
+
     def setting_columns(self) -> list[str]:
         """The columns that tell one setting from another."""
-        skip = {"user", "seed", "round", *METRICS}
-        return [c for c in self._curves.columns if c not in skip]
+        return statistics.setting_columns(self._curves)
 
     def only(self, *labels: str) -> "Results":
         """The results of some algorithms."""
@@ -104,7 +108,7 @@ class Results:
         Paired: both play the same users, arm sets and seeds, and only runs that both have count. `difference` is
         label's mean less the other's. The intervals are bootstraps over users, then seeds within a user.
         """
-        _checks.choice("metric", metric, METRICS)
+        _checks.choice("metric", metric, self.metrics)
         final = self.final()
         _checks.choice("label", label, final["label"].unique())
         where = list(statistics.PLACES)

@@ -190,6 +190,11 @@ def setting_columns(table: pd.DataFrame) -> list[str]:
     return [c for c in table.columns[: table.columns.get_loc("round")] if c not in ("user", "seed")]
 
 
+def metric_columns(table: pd.DataFrame) -> list[str]:
+    """The columns behind "round"; one that an algorithm does not tell is NaN there."""
+    return list(table.columns[table.columns.get_loc("round") + 1 :])
+
+
 def varied_parameters(table: pd.DataFrame, columns: Sequence[str]) -> list[str]:
     """The columns of numbers that take several values for one algorithm."""
     found = []

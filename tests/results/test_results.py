@@ -138,6 +138,68 @@ def test_only(played):
         played.only("LinUCB")
 
 
+@pytest.fixture
+def counted():
+    """FedConPE alone counts uploads, N for each client, half of them at half time."""
+
+    def program(title, label, hyperparameters, uploads):
+        rows = [
+            {"dataset": "made up", "algorithm": title, "label": label, "clients": M, "arms": 5, "horizon": 100}
+            | {"noise": 0.1, "user": user, "seed": 0, **hyperparameters, "round": t, "regret": float(M * t)}
+            | {name: M * each * t / 100 for name, each in uploads.items()}
+            for M in (3, 9)
+            for user in (0, 1)
+            for t in ROUNDS
+        ]
+        return pd.DataFrame(rows), pd.DataFrame()
+
+    ours = [program("FedConPE", f"FedConPE N={N}", {"N": float(N)}, {"uploads": N}) for N in (1, 2)]
+    return fb.Results.from_tables([program("LinUCB", "LinUCB", {"alpha": 0.5}, {}), *ours], {})
+
+
+def test_metrics_are_the_columns_behind_the_round(played, counted, tmp_path):
+    assert played.metrics == ["regret", "conversations", "communication", "theta_error"]
+    for results in (counted, fb.Results.load(counted.save(tmp_path))):
+        assert results.metrics == ["regret", "uploads"]
+        assert results.setting_columns() == [*RUN_COLUMNS[:-2], "alpha", "N"]
+        assert list(results.to_pandas().columns[-3:]) == ["round", *results.metrics]
+    assert counted.only("LinUCB").metrics == ["regret"]
+
+
+def test_what_an_algorithm_counts_has_statistics(counted):
+    """Of those that tell it; the others have none, and no line in a figure."""
+    summary = counted.summary("uploads").set_index(["label", "clients"])["mean"]
+    assert summary["LinUCB"].isna().all()
+    assert summary["FedConPE N=2"].tolist() == [6, 18]
+    exponents = counted.exponent("clients", "uploads")
+    assert exponents["label"].tolist() == ["FedConPE N=1", "FedConPE N=2"]
+    np.testing.assert_allclose(exponents["exponent"], 1)
+    assert counted.compare("FedConPE N=1", "uploads")["percent_below"].tolist() == [50, 50]
+    allowed = r"^metric='uploads' is not allowed: it must be 'regret'$"
+    for ask in (counted.only("LinUCB").summary, counted.only("LinUCB").plot.curves):
+        with pytest.raises(ValueError, match=allowed):
+            ask("uploads")
+
+
+def test_what_an_algorithm_counts_is_drawn(counted):
+    def names(ax):
+        return [text.get_text().split(":")[0] for text in ax.get_legend().get_texts()]
+
+    curves, against = counted.plot.curves("uploads"), counted.plot.against("clients", "uploads")
+    assert names(curves) == [f"FedConPE N={N}, clients={M}" for N in (1, 2) for M in (3, 9)]
+    np.testing.assert_allclose([line.get_ydata() for line in curves.lines], [[1.5, 3], [4.5, 9], [3, 6], [9, 18]])
+    assert names(against) == ["FedConPE N=1", "FedConPE N=2"]
+    tradeoff = counted.plot.tradeoff("uploads")
+    assert names(tradeoff)[:2] == ["FedConPE N=1", "FedConPE N=2"]
+    heatmap = counted.plot.heatmap("clients", "N", "uploads")
+    np.testing.assert_allclose(heatmap.collections[0].get_array(), [[3, 9], [6, 18]])
+    assert curves.get_ylabel() == against.get_ylabel() == tradeoff.get_xlabel() == "uploads"
+    assert heatmap.figure.axes[1].get_ylabel() == "uploads"
+    with pytest.raises(ValueError, match=r"^x='reward' is not allowed: it must be 'regret' or 'uploads'$"):
+        counted.plot.tradeoff("reward")
+    plt.close("all")
+
+
 # ------------------------------------------------------------------------------------------------ statistics
 
 
