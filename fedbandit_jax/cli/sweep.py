@@ -12,7 +12,7 @@ import fedbandit_jax as fb
 from fedbandit_jax import _runtime
 from fedbandit_jax.cli import sweep_file
 from fedbandit_jax.engine.estimate import estimate
-from fedbandit_jax.engine.store import run_ids
+from fedbandit_jax.engine.identity import run_ids
 from fedbandit_jax.engine.sweep import Sweep, make_sweep
 from fedbandit_jax.results.folders import stored_runs
 

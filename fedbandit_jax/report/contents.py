@@ -20,7 +20,7 @@ from fedbandit_jax import _checks
 from fedbandit_jax.papers.fedconpe import EXPERIMENTS, LINE_UP, Experiment
 from fedbandit_jax.results import statistics
 from fedbandit_jax.results.drawing import AXIS_NAMES, Line, curve_lines, swept_lines
-from fedbandit_jax.results.results import METRICS, Results
+from fedbandit_jax.results.results import Results
 from fedbandit_jax.results.statistics import show
 
 FIRST = tuple(algorithm.title for algorithm in LINE_UP)  # their colours are the same in all figures
@@ -308,17 +308,17 @@ def least(results: Results, parameter: str | None = None) -> tuple[Results, str]
 
 def summary_table(results: Results, places: Sequence[str]) -> Table:
     """Final metrics of every setting."""
-    found = {metric: results.summary(metric) for metric in METRICS}
+    found = {metric: results.summary(metric) for metric in results.metrics}
     order = found["regret"].sort_values([*places, "mean"]).index
     rows = [
         [
             found["regret"].loc[i, "label"],
             *(show(found["regret"].loc[i, c]) for c in places),
-            *(mean_and_half(found[metric].loc[i]) for metric in METRICS),
+            *(mean_and_half(found[metric].loc[i]) for metric in results.metrics),
         ]
         for i in order[:MOST_ROWS]
     ]
-    names = [PLAIN_NAMES[metric] for metric in METRICS]
+    names = [PLAIN_NAMES.get(metric, metric) for metric in results.metrics]
     note = "At the last round: mean and half its 95 % interval."
     if len(order) > MOST_ROWS:
         note += f" The first {MOST_ROWS} of {len(order)} settings."

@@ -14,7 +14,6 @@ from fedbandit_jax.results import statistics
 if TYPE_CHECKING:
     from fedbandit_jax.results.plots import Plots
 
-METRICS = ("regret", "conversations", "communication", "theta_error")
 SETTING = ("dataset", "algorithm", "label", "clients", "arms", "horizon", "noise")  # and the hyperparameters
 RUN = (*SETTING, "user", "seed")
 

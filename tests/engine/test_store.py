@@ -25,6 +25,7 @@ from fedbandit_jax.clocks.schedule import Schedule
 from fedbandit_jax.engine import files as disk
 from fedbandit_jax.engine import store
 from fedbandit_jax.engine.calls import describe_environment
+from fedbandit_jax.engine.identity import plain, run_ids
 from fedbandit_jax.engine.program import Program
 from fedbandit_jax.engine.store import FolderStore, Store
 from fedbandit_jax.engine.sweep import make_sweep
@@ -198,7 +199,7 @@ def test_several_catalogs_share_a_folder(catalog, tmp_path, computed):
 def test_the_identity_of_a_run_is_its_content(catalog):
     def ids(algorithm, users=(0,), seeds=(0,), **axes):
         axes = {"clients": 2, "arms": 7, "horizon": 300, "noise": 0.1} | axes
-        return list(store.run_ids(make_sweep(catalog, algorithm, users=users, seeds=seeds, **axes)))
+        return list(run_ids(make_sweep(catalog, algorithm, users=users, seeds=seeds, **axes)))
 
     base = ids(fb.ArmCon(alpha=1))
     assert base == ids(fb.ArmCon(alpha=1.0)) == ids(fb.ArmCon(alpha=np.float64(1)), clients=np.array([2]))
@@ -213,9 +214,9 @@ def test_the_identity_of_a_run_is_its_content(catalog):
         *(ids(fb.ArmCon(alpha=1), **{k: v}) for k, v in (("clients", 3), ("arms", 8), ("horizon", 301), ("noise", 0))),
     ]
     assert len({base[0], *(other[0] for other in others)}) == 12
-    assert store.plain("schedule", Schedule("x", (1,), (2,))) == repr(Schedule("x", (1,), (2,)))
+    assert plain("schedule", Schedule("x", (1,), (2,))) == repr(Schedule("x", (1,), (2,)))
     with pytest.raises(ValueError, match=r"^f=.* is not allowed: with out= it must be a number or a word"):
-        store.plain("f", lambda t: t)
+        plain("f", lambda t: t)
 
 
 # ------------------------------------------------------------------------------------- another specification, strangers

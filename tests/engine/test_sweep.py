@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 import fedbandit_jax as fb
+from fedbandit_jax.clocks.base import METRICS
 from fedbandit_jax.engine import cells as grid
 from fedbandit_jax.engine.batches import Batch
 from fedbandit_jax.engine.program import Program, concatenate
-from fedbandit_jax.results.results import METRICS
 
 SMALL = {"clients": 2, "arms": 7, "horizon": 600, "users": 2, "seeds": 1, "checkpoints": 16}
 

@@ -7,7 +7,8 @@ import pytest
 import scipy.stats
 
 import fedbandit_jax as fb
-from fedbandit_jax.results.results import METRICS, missing_as_nan
+from fedbandit_jax.clocks.base import METRICS
+from fedbandit_jax.results.results import missing_as_nan
 from tests.frames import curves_of
 
 ROUNDS = np.array([50, 100])

@@ -1,0 +1,26 @@
+"""The oracle: every algorithm in slow NumPy float64, line by line from its paper, sharing no code with the package.
+
+Nothing is incremental: every phase builds its list of pulled arms, every round inverts its matrices afresh. The oracle
+of an algorithm has the name of its file.
+Letters: M clients, K arms of a client, J key terms, d dimensions, T horizon, P checkpoints.
+"""
+
+from tests.reference.fedconpe import FedConPESettings, fedconpe, fedlinpe, linpe
+from tests.reference.linalg import barycentric_spanner, frank_wolfe
+from tests.reference.rounds import armcon, conlinucb, conucb, linucb, shared_linucb
+from tests.reference.uniform import uniform
+
+__all__ = [
+    "FedConPESettings",
+    "armcon",
+    "barycentric_spanner",
+    "conlinucb",
+    "conucb",
+    "fedconpe",
+    "fedlinpe",
+    "frank_wolfe",
+    "linpe",
+    "linucb",
+    "shared_linucb",
+    "uniform",
+]
