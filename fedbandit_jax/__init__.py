@@ -21,6 +21,7 @@ from fedbandit_jax.algorithms import (  # noqa: E402
     Uniform,
 )
 from fedbandit_jax.clocks.base import REGISTRY, Algorithm, Trace  # noqa: E402
+from fedbandit_jax.clocks.parameters import param  # noqa: E402
 from fedbandit_jax.clocks.rounds import Client, RoundAlgorithm  # noqa: E402
 from fedbandit_jax.engine.calls import simulate, sweep  # noqa: E402
 from fedbandit_jax.linalg import regression  # noqa: E402
@@ -50,6 +51,7 @@ __all__ = [
     "Uniform",
     "datasets",
     "g_optimal_design",
+    "param",
     "plots",
     "regression",
     "simulate",

@@ -38,6 +38,10 @@ class Client(NamedTuple):
     noise: Float[Array, ""]  # standard deviation of rewards and answers
     context: Any = ()  # what the learner worked out from the key terms, see RoundAlgorithm.context
 
+    @property
+    def theta(self) -> None:
+        raise AttributeError("a learner does not see theta: the user answers, in `ask` by questions.answer(i, x)")
+
 
 @dataclass(frozen=True)
 class Questions:

@@ -29,7 +29,7 @@ class Cell:
     noise: float
     horizon: int
 
-    def place(self, dim: int) -> dict[str, Any]:
+    def setting(self, dim: int) -> dict[str, Any]:
         """Where it plays, as `Algorithm.check` and `Algorithm.steps` want it."""
         return {
             "dim": dim,
@@ -40,7 +40,7 @@ class Cell:
         }
 
     def steps(self, dim: int) -> int:
-        return self.algorithm.steps(**self.place(dim))
+        return self.algorithm.steps(**self.setting(dim))
 
     @property
     def group(self) -> tuple:
@@ -82,7 +82,7 @@ def make_cells(catalog: Catalog, algorithms: Any, **axes: Any) -> list[Cell]:
         )
     ]
     for cell in cells:
-        cell.algorithm.check(**cell.place(catalog.dim))
+        cell.algorithm.check(**cell.setting(catalog.dim))
     return cells
 
 

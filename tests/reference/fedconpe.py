@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from tests.reference.linalg import first_argmax, gram
+from tests.reference.linalg import first_argmax, frank_wolfe, gram
 
 
 @dataclass
