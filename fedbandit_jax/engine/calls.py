@@ -14,7 +14,6 @@ from typing import Any
 
 import jax
 import numpy as np
-import pandas as pd
 
 from fedbandit_jax import _checks, _runtime
 from fedbandit_jax.clocks.base import Algorithm
@@ -140,20 +139,20 @@ def play(
     began, sweep, runs = time.perf_counter(), store.sweep, store.runs
     missing = store.missing()
     mine = missing & processes.own(runs["share"].to_numpy())
+    batch_of_run = runs["batch"].to_numpy()
     with Progress(progress if processes.is_first() else False, sweep.num_cells, runs) as counter:
         counter.find(np.flatnonzero(~mine))
-        rows_of_batch = [np.flatnonzero(mine & (runs["batch"] == i)) for i in range(len(store.batches))]
-        to_play = [(batch, rows) for batch, rows in zip(store.batches, rows_of_batch, strict=True) if len(rows)]
-        programs = compile_all([batch for batch, _ in to_play], sweep.seed, devices, budget, counter)
-        compiled = time.perf_counter()
-        for program, (batch, rows) in zip(programs, to_play, strict=True):
-            row_of_place = pd.Series(rows, index=runs["place"].iloc[rows])
-            counter.begin(batch.algorithm.title)
+        began_compiling = time.perf_counter()
+        to_play = [batch for i, batch in enumerate(store.batches) if mine[batch_of_run == i].any()]
+        programs = compile_all(to_play, sweep.seed, devices, budget, counter)
+        compile_seconds = time.perf_counter() - began_compiling
+        for program in programs:
+            rows = np.flatnonzero(batch_of_run == store.batches.index(program.batch))
+            counter.begin(program.batch.algorithm.title)
             store.flush()
-            for places, trace in program.finished(row_of_place.index.to_numpy()):
-                done = row_of_place.loc[places].to_numpy()
-                store.add(done, trace)
-                counter.count(done, batch.horizon)
+            for finished, trace in program.finished(np.flatnonzero(mine[rows])):
+                store.add(rows[finished], trace)
+                counter.count(rows[finished], program.batch.horizon)
             store.flush()
     processes.wait("played")
     work = sum(program.work for program in programs)
@@ -163,8 +162,8 @@ def play(
             "programs": len({batch.key for batch in store.batches}),
             "runs_found": int((~missing).sum()),
             "runs_computed": int(missing.sum()),
-            "compile_seconds": compiled - began,
-            "run_seconds": time.perf_counter() - compiled,
+            "compile_seconds": compile_seconds,
+            "run_seconds": time.perf_counter() - began - compile_seconds,
             "memory": max((program.memory for program in programs), default=0),
             "padding_share": sum(program.work_on_padding for program in programs) / work if work else 0.0,
         }

@@ -2,6 +2,7 @@
 
 import json
 import time
+from functools import cached_property
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -284,38 +285,40 @@ class FolderStore(Store):
         self.stored.update(ids)
 
     def as_arrow(self, columns: Columns, fixed: tuple[str, ...]) -> pa.Table:
-        """The same columns and types in every part: readers take the folder as one table.
-
-        Every hyperparameter of the package's algorithms is a column: of numbers, or of words if words are its default.
-        The word of one that is usually a number, such as C="realised", leaves its column empty; `hyperparameters` has
-        all of them, also those of other algorithms.
-        """
+        """The same columns and types in every part: readers take the folder as one table."""
         runs = self.runs.iloc[columns["at"]]
         cell = pa.array(runs["cell"].to_numpy())
-        own = [as_json(cell.algorithm.hyperparameters()) for _, cell in self.sweep.catalogs_and_cells()]
-        of_cells = {name: [setting[name] for setting in self.cells] for name in self.cells[0] if name in RUN}
-        of_cells["hyperparameters"] = [json.dumps(values) for values in own]
         of_runs = {"run": self.ids[columns["at"]], "user": runs["user"], "seed": runs["seed"]}
-        found: dict[str, pa.Array] = {}
-        for name, kind in RUN.items():
-            found[name] = (
-                pa.array(of_runs[name], kind) if name in of_runs else pa.array(of_cells[name], kind).take(cell)
-            )
-        for name, default in sorted(package_hyperparameters().items()):
-            if name in found or name in fixed:
-                continue
-            values = [one.get(name) for one in own]
-            if isinstance(default, str):
-                found[name] = pa.array([None if v is None else str(v) for v in values], pa.string()).take(cell)
-            else:
-                numbers = [float(v) if isinstance(v, int | float) else None for v in values]
-                found[name] = pa.array(numbers, pa.float64()).take(cell)
+        found = {name: pa.array(of_runs[name], kind) if name in of_runs else None for name, kind in RUN.items()}
+        found |= {name: column.take(cell) for name, column in self.columns_of_cells.items() if name not in fixed}
         for name in dict.fromkeys([*fixed, *columns]):
             if name != "at":
                 kind = pa.bool_() if name in FLAGS else pa.int64() if name in ("round", "phase") else pa.float64()
                 given = columns.get(name)
                 found[name] = pa.nulls(len(runs), kind) if given is None else pa.array(given, kind)
         return pa.table(found)
+
+    @cached_property
+    def columns_of_cells(self) -> dict[str, pa.Array]:
+        """What is written of every cell.
+
+        Every hyperparameter of the package's algorithms is a column: of numbers, or of words if words are its default.
+        The word of one that is usually a number, such as C="realised", leaves its column empty; `hyperparameters` has
+        all of them, also those of other algorithms.
+        """
+        own = [as_json(cell.algorithm.hyperparameters()) for _, cell in self.sweep.catalogs_and_cells()]
+        texts = [json.dumps(values) for values in own]
+        found = {"hyperparameters": pa.array(texts, pa.string())}
+        for name in RUN.keys() & self.cells[0].keys():
+            found[name] = pa.array([cell[name] for cell in self.cells], RUN[name])
+        for name, default in sorted(package_hyperparameters().items()):
+            values = [one.get(name) for one in own]
+            if isinstance(default, str):
+                found[name] = pa.array([None if v is None else str(v) for v in values], pa.string())
+            else:
+                numbers = [float(v) if isinstance(v, int | float) else None for v in values]
+                found[name] = pa.array(numbers, pa.float64())
+        return found
 
     def collect(self, settings: dict[str, Any]) -> Results:
         """The runs of this grid, in its order and with its labels, whoever computed them."""

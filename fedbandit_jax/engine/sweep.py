@@ -92,29 +92,26 @@ class Sweep:
     def table_of_runs(self, batches: Sequence[Batch]) -> pd.DataFrame:
         """A row per run, in the order of catalog, cell, user and seed; all else refers to its rows.
 
-        `cell` counts catalogs and cells, `batch` one of the batches and `place` the run's place in it; runs with
-        equal numbers `share` have lanes in common and belong on one host.
+        `cell` counts catalogs and cells. The runs of a batch are in this order too. Runs with equal numbers `share` have
+        lanes in common and belong on one host.
         """
         pairs = self.runs_per_cell
         number = {(catalog.name, id(cell)): i for i, (catalog, cell) in enumerate(self.catalogs_and_cells())}
-        table = pd.DataFrame(
+        batch_of_run, share = np.empty(self.num_runs, int), np.empty(self.num_runs, int)
+        for i, batch in enumerate(batches):
+            cells = np.array([number[batch.catalog.name, id(cell)] for cell in batch.cells])
+            rows = (cells[:, None] * pairs + np.arange(pairs)[None, :]).ravel()
+            batch_of_run[rows], share[rows] = i, batch.share
+        return pd.DataFrame(
             {
                 "cell": np.repeat(np.arange(self.num_cells), pairs),
                 "user": np.tile(np.repeat(self.users, len(self.seeds)), self.num_cells),
                 "seed": np.tile(self.seeds, self.num_cells * len(self.users)),
                 "clients": np.repeat([cell.clients for _, cell in self.catalogs_and_cells()], pairs),
-                "batch": 0,
-                "place": 0,
-                "share": 0,
+                "batch": batch_of_run,
+                "share": share,
             }
         )
-        for i, batch in enumerate(batches):
-            cells = np.array([number[batch.catalog.name, id(cell)] for cell in batch.cells])
-            rows = (cells[:, None] * pairs + np.arange(pairs)[None, :]).ravel()
-            table.loc[rows, ["batch", "place", "share"]] = np.stack(
-                [np.full(len(rows), i), np.arange(len(rows)), batch.share], axis=1
-            )
-        return table
 
     def catalogs_and_cells(self) -> list[tuple[Catalog, Cell]]:
         return [(catalog, cell) for catalog in self.catalogs for cell in self.cells]
