@@ -232,16 +232,22 @@ def labels_without(table: pd.DataFrame, swept: Sequence[str]) -> pd.Series:
     """The labels of the rows, without some hyperparameters."""
     if not swept:
         return table["label"]
-    variants = table.drop_duplicates("label")
+    variants = table.drop_duplicates("label").sort_values("label", key=lambda labels: labels.map(by_number))
     given = [c for c in setting_columns(table) if c not in ("algorithm", "label", *PLACES)]
     kept = [c for c in given if c not in swept]
-    # Functions of the same name have the same text in a table: what only labels tell apart stays apart.
+    # Functions of the same name have the same text in a table, and only numbers in labels tell them apart: the first at
+    # one swept value is the first at the next, in whatever order the runs are.
     twin = variants.groupby(["algorithm", *given], sort=False, dropna=False).cumcount()
     line = variants.groupby(["algorithm", *kept, twin], sort=False, dropna=False).ngroup()
     first = variants[~line.duplicated()]
     own = first[kept].astype(object).where(first[kept].notna(), None).to_dict("records")
     names = labels_of(list(zip(first["algorithm"], own, strict=True)))
     return table["label"].map(dict(zip(variants["label"], (names[i] for i in line), strict=True)))
+
+
+def by_number(label: str) -> tuple[int, str]:
+    """The order of labels that only a number at their end tells apart: (2) comes before (10)."""
+    return len(label), label
 
 
 def swept_lines(table: pd.DataFrame, parameter: str) -> list[tuple[str, str, pd.DataFrame]]:

@@ -264,11 +264,24 @@ def test_functions_of_one_name_have_lines_of_their_own():
         for name, (text, power) in asked.items()
         for row in runs(f"ArmCon alpha={alpha:g} schedule={name}", [[alpha**power]], alpha=alpha, schedule=text)
     ]
-    table = made_of(rows).exponent("alpha")
-    assert table["label"].tolist() == [f"ArmCon schedule={name}" for name in asked]
-    np.testing.assert_allclose(table["exponent"], [1, 2, 3])
+    mixed = [rows[i] for i in (7, 0, 5, 4, 8, 3, 1, 2, 6)]
+    for found in (made_of(rows).exponent("alpha"), made_of(mixed).exponent("alpha")):
+        exponents = found.set_index("label")["exponent"]
+        assert exponents[[f"ArmCon schedule={name}" for name in asked]].tolist() == pytest.approx([1, 2, 3])
+        assert len(found) == 3
     alike = [row for row in rows if row["schedule"] == "<lambda>"]
     assert made_of(alike).exponent("alpha")["label"].tolist() == ["ArmCon (1)", "ArmCon (2)"]
+
+
+def test_many_functions_keep_their_numbers():
+    rows = [
+        row
+        for alpha, order in ((1.0, range(12)), (2.0, reversed(range(12))))
+        for i in order
+        for row in runs(f"A alpha={alpha:g} b=f ({i + 1})", [[alpha**i]], alpha=alpha, b="f")
+    ]
+    found = made_of(rows).exponent("alpha").set_index("label")["exponent"]
+    np.testing.assert_allclose(found[[f"A ({i + 1})" for i in range(12)]], range(12), atol=1e-9)
 
 
 def test_a_swept_place_leaves_labels_as_they_are():
