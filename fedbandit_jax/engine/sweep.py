@@ -92,8 +92,8 @@ class Sweep:
     def table_of_runs(self, batches: Sequence[Batch]) -> pd.DataFrame:
         """A row per run, in the order of catalog, cell, user and seed; all else refers to its rows.
 
-        `cell` counts catalogs and cells. The runs of a batch are in this order too. Runs with equal numbers `share` have
-        lanes in common and belong on one host.
+        `cell` counts catalogs and cells. The runs of a batch are in this order too. Runs with equal numbers `share`
+        have lanes in common and belong on one host.
         """
         pairs = self.runs_per_cell
         number = {(catalog.name, id(cell)): i for i, (catalog, cell) in enumerate(self.catalogs_and_cells())}

@@ -25,11 +25,6 @@ def labels_of(variants: Sequence[tuple[str, Mapping[str, Any]]]) -> list[str]:
     return found
 
 
-def label_of(title: str, own: Mapping[str, Any], same: Sequence[Mapping[str, Any]]) -> str:
-    """The label of one among those of its title, without a number."""
-    return write(title, own, differences(same))
-
-
 def write(title: str, own: Mapping[str, Any], differing: Mapping[str, Texts]) -> str:
     named = (f"{name}={differing[name][identity(value)]}" for name, value in own.items() if name in differing)
     return " ".join([title, *named])
