@@ -10,7 +10,7 @@ run: $(READY)
 	$(BIN)/fedbandit run $(ARGS)
 
 test: $(READY)
-	$(BIN)/python -m pytest -n 2 $(ARGS)
+	$(BIN)/python -m pytest -n 2 --dist worksteal $(ARGS)
 
 lint: $(READY)
 	$(BIN)/ruff check .

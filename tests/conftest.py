@@ -1,17 +1,31 @@
 """Set-up of the whole suite: shapes and types of the package checked at run time, no silent rank promotion."""
 
 import os
+import shutil
+import tempfile
 
 import jaxtyping
 import pytest
 
 os.environ["FEDBANDIT_COMPILE_CACHE"] = "false"  # tests of the shell command leave the user's cache alone
 
+# Most of the time goes into compiling small programs. XLA's older code generator for CPUs takes a third of the time of
+# the default one; processes that the tests start inherit this. Tests of the runtime start theirs without it.
+os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_cpu_use_fusion_emitters=false"
+
+# What one process of a test run compiles, the others find on disk: workers, notebooks, the shell command.
+IS_WORKER = "PYTEST_XDIST_WORKER" in os.environ
+if not IS_WORKER:
+    os.environ["JAX_COMPILATION_CACHE_DIR"] = tempfile.mkdtemp(prefix="fedbandit-tests-")
+    os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.1"
+    os.environ["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "0"
+
 # Before the package is imported: every annotated function checks the shapes and types it takes and gives. An int is
 # a float to a type checker, so it is one here.
 jaxtyping.install_import_hook("fedbandit_jax", "beartype.beartype(conf=beartype.BeartypeConf(is_pep484_tower=True))")
 
 import fedbandit_jax as fb  # noqa: E402, I001 - it sets up the runtime, so it comes before JAX is used
+from fedbandit_jax import _runtime  # noqa: E402
 import hypothesis  # noqa: E402
 import jax  # noqa: E402
 from fedbandit_jax.engine import program  # noqa: E402
@@ -21,9 +35,15 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt  # noqa: E402
 
 jax.config.update("jax_numpy_rank_promotion", "raise")
-jax.config.update("jax_disable_most_optimizations", True)  # most of the time goes into compiling small programs
+jax.config.update("jax_disable_most_optimizations", True)
+_runtime.l2_cache = lambda: 2**16  # as many lanes as fill it are played, and a test has few that are not filling
 hypothesis.settings.register_profile("fedbandit", deadline=None, derandomize=True, max_examples=30)
 hypothesis.settings.load_profile("fedbandit")
+
+
+def pytest_unconfigure():
+    if not IS_WORKER:
+        shutil.rmtree(os.environ["JAX_COMPILATION_CACHE_DIR"], ignore_errors=True)
 
 
 @pytest.fixture(scope="session")

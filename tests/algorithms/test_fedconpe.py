@@ -16,12 +16,13 @@ from fedbandit_jax.worlds.problem import Problem, sample_problem
 from tests import reference
 
 CATALOG = fb.datasets.synthetic(seed=3, dim=6, num_arms=80, num_key_terms=25, num_users=8)
+sample = jax.jit(sample_problem, static_argnames=("max_clients", "max_arms"))
 
 
 def make_problem(seed, *, clients=3, arms=14, noise=0.3, horizon=4000, shape=None) -> Problem:
     """A small federation of CATALOG, padded to a shape (clients, arms)."""
     shape = shape or (clients, arms)
-    return sample_problem(
+    return sample(
         jax.random.key(seed),
         jnp.asarray(CATALOG.arms),
         jnp.asarray(CATALOG.key_terms),

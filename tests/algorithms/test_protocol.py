@@ -30,11 +30,12 @@ ALGORITHMS = [
     fb.Uniform(),
 ]
 every_algorithm = pytest.mark.parametrize("algorithm", ALGORITHMS, ids=lambda a: f"{a.title}-{getattr(a, 'alpha', '')}")
+sample = jax.jit(sample_problem, static_argnames=("max_clients", "max_arms"))
 
 
 def problem_of(clients=3, arms=9, shape=(3, 9), seed=0):
     pool = (jnp.asarray(x) for x in (CATALOG.arms, CATALOG.key_terms, CATALOG.users[1]))
-    return sample_problem(
+    return sample(
         jax.random.key(seed),
         *pool,
         clients=clients,

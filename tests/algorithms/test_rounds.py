@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 
 import jax
 import jax.numpy as jnp
@@ -19,12 +20,13 @@ from tests import reference
 
 CATALOG = fb.datasets.synthetic(seed=5, dim=6, num_arms=80, num_key_terms=25, num_users=8)
 ROUNDS = 2000
+sample = jax.jit(sample_problem, static_argnames=("max_clients", "max_arms"))
 
 
 def make_problem(seed, *, clients=2, arms=12, noise=0.3, horizon=ROUNDS, shape=None):
     shape = shape or (clients, arms)
     pool = (jnp.asarray(x) for x in (CATALOG.arms, CATALOG.key_terms, CATALOG.users[0]))
-    return sample_problem(
+    return sample(
         jax.random.key(seed),
         *pool,
         clients=clients,
@@ -41,15 +43,16 @@ def run(algorithm, key, problem, checkpoints):
     return algorithm.run(key, problem, checkpoints)
 
 
-def noise_of(key, client, rounds=ROUNDS, questions=200):
+@lru_cache  # drawn one by one, and the same for all learners
+def noise_of(seed, client, rounds=ROUNDS, questions=200):
     """The standard normals of a client's rewards and answers, and the key of its questions."""
-    rewards, asks, _ = keys_of(jax.random.fold_in(key, client))
+    rewards, asks, _ = keys_of(jax.random.fold_in(jax.random.key(seed), client))
     blocks = [block_noise(rewards, b, jnp.float64) for b in range(-(-rounds // BLOCK))]
     answers = [question_noise(asks, q, jnp.float64) for q in range(questions)]
     return np.concatenate(blocks)[:rounds], np.array(answers), asks
 
 
-def expected_run(algorithm, problem, key):
+def expected_runs(algorithm, problem, seed):
     """One oracle run per client."""
     given = {
         k: v for k, v in algorithm.hyperparameters().items() if k not in ("schedule", "strategy", "spanner_factor")
@@ -57,7 +60,7 @@ def expected_run(algorithm, problem, key):
     theta, sigma = np.asarray(problem.theta), float(problem.noise)
     runs = []
     for i, arms in enumerate(np.asarray(problem.arms)):
-        z, answers, asks = noise_of(key, i)
+        z, answers, asks = noise_of(seed, i)
         if type(algorithm) is fb.LinUCB:
             runs.append(reference.linucb(arms, theta, z, sigma, ROUNDS, **given))
             continue
@@ -113,15 +116,14 @@ LEARNERS = [
 def test_every_round_equals_the_oracle(algorithm):
     """Same noise, float64: the same arms in all 2000 rounds, the same regret, questions and estimates."""
     with jax.enable_x64(True):
-        problem, key = make_problem(1), jax.random.key(8)
+        problem, seed = make_problem(1), 8
         algorithm = algorithm.prepare(ROUNDS)
-        for i in range(len(problem.arms)):
+        for i, expected in enumerate(expected_runs(algorithm, problem, seed)):
             # A federation in which every other client is padding shows client i alone.
             mask = problem.arm_mask & (jnp.arange(len(problem.arms)) == i)[:, None]
             alone = problem._replace(arm_mask=mask, arms=jnp.where(mask[:, :, None], problem.arms, 0))
-            trace = run(algorithm, key, alone, jnp.arange(1.0, ROUNDS + 1))
+            trace = run(algorithm, jax.random.key(seed), alone, jnp.arange(1.0, ROUNDS + 1))
             trace, gaps = jax.tree.map(np.asarray, (trace, problem.gaps[i]))
-            expected = expected_run(algorithm, problem, key)[i]
             np.testing.assert_array_equal(arms_pulled(trace.regret, gaps), expected.arms)
             np.testing.assert_allclose(trace.regret, expected.regret, atol=1e-9)
             np.testing.assert_allclose(trace.theta_error, expected.theta_error, rtol=1e-6)
@@ -130,9 +132,9 @@ def test_every_round_equals_the_oracle(algorithm):
 
 def test_shared_linucb_equals_the_oracle():
     with jax.enable_x64(True):
-        problem, key = make_problem(2, clients=3), jax.random.key(4)
-        trace = run(fb.SharedLinUCB(), key, problem, jnp.arange(1.0, ROUNDS + 1))
-        z = np.stack([noise_of(key, i)[0] for i in range(3)], axis=1)
+        problem, seed = make_problem(2, clients=3), 4
+        trace = run(fb.SharedLinUCB(), jax.random.key(seed), problem, jnp.arange(1.0, ROUNDS + 1))
+        z = np.stack([noise_of(seed, i)[0] for i in range(3)], axis=1)
         expected = reference.shared_linucb(
             list(np.asarray(problem.arms)), np.asarray(problem.theta), z, float(problem.noise), ROUNDS
         )

@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 
 from fedbandit_jax.linalg.spanner import barycentric_spanner
 
+spanner_of = jax.jit(barycentric_spanner, static_argnames="c")
+
 
 def coefficients(rows, spanner):
     basis = rows[np.asarray(spanner.indices)[: int(spanner.rank)]]
@@ -25,7 +27,7 @@ def test_every_row_is_a_bounded_combination(seed, rank, factor):
     rows = rng.normal(size=(40, rank)) @ rng.normal(size=(rank, 6))
     rows /= np.linalg.norm(rows, axis=1, keepdims=True)
     with jax.enable_x64(True):
-        spanner = barycentric_spanner(jnp.asarray(rows), factor)
+        spanner = spanner_of(jnp.asarray(rows), c=factor)
     assert int(spanner.rank) == rank
     assert np.abs(coefficients(rows, spanner)).max() <= factor + 1e-6
 
@@ -34,7 +36,7 @@ def test_at_full_size_in_float32():
     rng = np.random.default_rng(0)
     rows = rng.normal(size=(1000, 50)).astype(np.float32)
     rows /= np.linalg.norm(rows, axis=1, keepdims=True)
-    spanner = jax.jit(barycentric_spanner)(jnp.asarray(rows))
+    spanner = spanner_of(jnp.asarray(rows))
     assert int(spanner.rank) == 50
     assert len(set(np.asarray(spanner.indices).tolist())) == 50
     assert np.abs(coefficients(rows.astype(float), spanner)).max() <= 2 + 1e-3
@@ -45,6 +47,6 @@ def test_axis_aligned_subspaces(zero_columns):
     rows = np.random.default_rng(1).normal(size=(30, 6))
     rows[:, zero_columns] = 0
     with jax.enable_x64(True):
-        spanner = barycentric_spanner(jnp.asarray(rows))
+        spanner = spanner_of(jnp.asarray(rows))
     assert int(spanner.rank) == 6 - len(zero_columns)
     assert np.abs(coefficients(rows, spanner)).max() <= 2 + 1e-6
