@@ -32,7 +32,7 @@ def test_a_thousand_variants():
     wanted = [f"A x={i}.5 y={i % 2}" for i in range(1000)]
     assert labels_of(variants) == wanted
     assert labels_of([*variants[:500], ("B", {}), *variants[500:]]) == [*wanted[:500], "B", *wanted[500:]]
-    same = [own for _, own in variants]
+    [own for _, own in variants]
 
 
 def test_what_has_one_text_is_numbered():
