@@ -54,6 +54,6 @@ class SharedLinUCB(LinUCB):
             context=K * jnp.arange(M, dtype=jnp.int32),  # the first arm of each client
         )
         keys = jax.vmap(lambda i: jax.random.fold_in(key, i))(problem.client_ids)
-        curves = play_rounds(self, keys, together, problem.theta, problem.gaps.reshape(M * K), checkpoints)
+        curves = play_rounds(self, keys, together, problem.theta, problem.losses.reshape(M * K), checkpoints)
         counts = curves.counts
         return Trace(counts["regret"], curves.asked, counts["communication"], curves.theta_error)

@@ -38,6 +38,7 @@ class Algorithm:
     name: ClassVar[str]
     asks_key_terms: ClassVar[bool] = False
     independent_clients: ClassVar[bool] = False  # clients never meet: each may be played apart from the others
+    revision: ClassVar[int] = 1  # of an algorithm of the package: another number when it plays otherwise than before
     static: ClassVar[tuple[str, ...]] = ()  # numbers that are fixed at compile time, besides those param() says are
 
     def __init_subclass__(cls, abstract: bool = False) -> None:

@@ -127,12 +127,12 @@ class RoundAlgorithm(Algorithm, abstract=True):
         context = self.context(problem.key_terms)
 
         def play(
-            arms: Float[Array, "K d"], mask: Bool[Array, " K"], gaps: Float[Array, " K"], i: Int[Array, ""]
+            arms: Float[Array, "K d"], mask: Bool[Array, " K"], losses: Float[Array, " K"], i: Int[Array, ""]
         ) -> Any:
             client = Client(arms, mask, problem.key_terms, problem.noise, context)
-            return play_rounds(self, jax.random.fold_in(key, i), client, problem.theta, gaps, checkpoints)
+            return play_rounds(self, jax.random.fold_in(key, i), client, problem.theta, losses, checkpoints)
 
-        curves = jax.vmap(play)(problem.arms, problem.arm_mask, problem.gaps, problem.client_ids)
+        curves = jax.vmap(play)(problem.arms, problem.arm_mask, problem.losses, problem.client_ids)
         real = problem.client_mask
         sums = jax.tree.map(lambda curve: jnp.where(real[:, None], curve, 0).sum(axis=0), curves)
         counts = sums.counts
@@ -196,10 +196,10 @@ def play_rounds(
     key: Key[Array, "*n"],
     client: Client,
     theta: Float[Array, " d"],
-    gaps: Float[Array, " K"],
+    losses: Float[Array, " K"],
     checkpoints: Float[Array, " P"],
 ) -> Curves:
-    """Play one client to the last checkpoint; with an axis of n keys, n pulls a round.
+    """Play one client to the last checkpoint; with an axis of n keys, n pulls a round. `losses` are NaN for padding.
 
     Four loops, one inside another: from one question or recomputation to the next, as these copy the state; over blocks
     of noise; from checkpoint to checkpoint; and over rounds.
@@ -215,7 +215,9 @@ def play_rounds(
         arm = learner.choose(state, client, jax.random.fold_in(choice_key, t))
         learned = learner.learn(state, client, arm, means[arm] + noise[t % BLOCK])
         state, info = state_and_info(learned, state)
-        return state, {"regret": gaps[arm].sum(), **info}
+        # An arm that does not exist is NaN, like padding: indexing alone would take another one for it.
+        lost = losses.at[arm].get(mode="fill", fill_value=jnp.nan, wrap_negative_indices=False)
+        return state, {"regret": lost.sum(), **info}
 
     def ask(state: Any, asked: Int[Array, ""], due: Int[Array, ""]) -> tuple[Any, Info]:
         questions = Questions(

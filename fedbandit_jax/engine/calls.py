@@ -203,4 +203,5 @@ def describe_environment(devices: Sequence[jax.Device]) -> dict[str, Any]:
         "versions": {"python": platform.python_version(), **{name: version(name) for name in packages}},
         "devices": [f"{d.platform}:{d.device_kind}" for d in devices],
         "prng": str(jax.config.values["jax_default_prng_impl"]),
+        "threefry_partitionable": bool(jax.config.values["jax_threefry_partitionable"]),
     }

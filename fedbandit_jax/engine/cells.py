@@ -1,5 +1,7 @@
 """A grid of settings: what is given as lists, as single cells that are checked and labelled."""
 
+import dataclasses
+import inspect
 import itertools
 import numbers
 from collections.abc import Iterable, Iterator, Sequence
@@ -44,7 +46,7 @@ class Cell:
 
     @property
     def group(self) -> tuple:
-        """Cells with the same group share a program; those of another horizon share it too, one after another."""
+        """Cells with the same group may share a batch: they differ in numbers only, and in no horizon."""
         return type(self.algorithm), jax.tree.structure(self.algorithm), self.horizon
 
 
@@ -54,6 +56,9 @@ def make_cells(catalog: Catalog, algorithms: Any, **axes: Any) -> list[Cell]:
     for algorithm in given:
         if not isinstance(algorithm, Algorithm):
             _checks.fail("algorithms", algorithm, "it must be an Algorithm, such as FedConPE(), or a list of them")
+        if not is_decorated(type(algorithm)):
+            name = algorithm.name
+            raise ValueError(f"{name} has no fields: decorate class {name} with @dataclass(frozen=True, kw_only=True)")
     if not given:
         _checks.fail("algorithms", algorithms, "it must name at least one algorithm")
     values = {name: _checks.as_list(value) for name, value in axes.items()}
@@ -88,19 +93,32 @@ def make_cells(catalog: Catalog, algorithms: Any, **axes: Any) -> list[Cell]:
 
 def check_names(algorithms: Sequence[Algorithm]) -> None:
     """No algorithm twice, and no hyperparameter under the name of another column of the results."""
-    seen = []
+    seen = set()
     for algorithm in algorithms:
         taken = {"dataset", "algorithm", "label", "round", "horizon", *Trace._fields, *RUN_COLUMNS}
         for name in algorithm.hyperparameters().keys() & taken:
             _checks.fail(f"a hyperparameter of {algorithm.name}", name, "that name is a column of the results")
-        if (type(algorithm), algorithm.hyperparameters()) in seen:
+        content = (type(algorithm), *algorithm.hyperparameters().items())
+        if content in seen:
             _checks.fail("algorithms", algorithm, "it is there twice, with the same hyperparameters")
-        seen.append((type(algorithm), algorithm.hyperparameters()))
+        seen.add(content)
+
+
+def is_decorated(kind: type[Algorithm]) -> bool:
+    """Are the annotated attributes of a class and its parents fields of a dataclass?"""
+    for part in kind.__mro__:
+        own = [name for name, hint in inspect.get_annotations(part).items() if "ClassVar" not in str(hint)]
+        if issubclass(part, Algorithm) and own and "__dataclass_fields__" not in vars(part):
+            return False
+    return dataclasses.is_dataclass(kind)
 
 
 def expand(algorithm: Algorithm) -> Iterator[Algorithm]:
     """One algorithm per combination of its list-valued hyperparameters."""
     parameters = {name: _checks.as_list(value) for name, value in algorithm.hyperparameters().items()}
+    for name, values in parameters.items():
+        if not values:
+            _checks.fail(f"{name} of {algorithm.name}", values, "it must not be empty")
     for combination in itertools.product(*parameters.values()):
         yield algorithm.replace(**dict(zip(parameters, combination, strict=True)))
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from fedbandit_jax import _checks
 from fedbandit_jax.clocks.base import REGISTRY
+from fedbandit_jax.engine.code import code_of
 from fedbandit_jax.engine.sweep import Sweep
 from fedbandit_jax.results.folders import FORMAT
 
@@ -18,7 +19,7 @@ def manifest_of(sweep: Sweep, settings: dict[str, Any]) -> dict[str, Any]:
     manifest = {
         "specification": {
             "format": FORMAT,
-            **{name: settings[name] for name in ("seed", "dtype", "prng")},
+            **{name: settings[name] for name in ("seed", "dtype", "prng", "threefry_partitionable")},
             "checkpoints": sweep.checkpoints,
             "spacing": sweep.spacing,
             "device": sorted(set(settings["devices"])),
@@ -33,11 +34,13 @@ def manifest_of(sweep: Sweep, settings: dict[str, Any]) -> dict[str, Any]:
 
 def run_ids(sweep: Sweep) -> np.ndarray:
     """A hash of the content of each run, in the order of the table of runs."""
+    codes = {kind: code_of(kind) for kind in {type(cell.algorithm) for cell in sweep.cells}}
     ids = []
     for catalog, cell in sweep.catalogs_and_cells():
         content: list[Any] = [
             catalog.fingerprint,
             cell.algorithm.title,
+            codes[type(cell.algorithm)],
             cell.clients,
             cell.arms,
             cell.horizon,

@@ -68,6 +68,7 @@ class Store:
         self.sweep, self.batches, self.runs = sweep, batches, runs
         self.cells = sweep.settings_of_cells()
         self.failed: list[str] = []
+        self.own_learners_failed = False  # those of the package keep to the arms that there are
         self.tables: list[tuple[Columns, Columns]] = []
 
     def __enter__(self) -> "Store":
@@ -87,19 +88,21 @@ class Store:
         for i in np.flatnonzero(~finite):
             metrics = ", ".join(name for name in METRICS if bad[name][i])
             self.failed.append(f"{metrics} of {self.name_of(int(rows[i]))}")
+            own = not type(self.batch_of(rows).algorithm).__module__.startswith("fedbandit_jax.")
+            self.own_learners_failed |= own and bool(bad["regret"][i])
         if finite.all():
             self.keep(rows, trace)
         elif finite.any():
             self.keep(rows[finite], jax.tree.map(lambda x: x[finite], trace))
 
     def keep(self, rows: np.ndarray, trace: Trace) -> None:
-        self.tables.append(tidy(rows, self.rounds_of(rows), trace))
+        self.tables.append(tidy(rows, self.batch_of(rows).rounds, trace))
 
     def flush(self) -> None:
         """A batch is done."""
 
-    def rounds_of(self, rows: np.ndarray) -> np.ndarray:
-        return self.batches[self.runs["batch"].iloc[rows[0]]].rounds
+    def batch_of(self, rows: np.ndarray) -> Batch:
+        return self.batches[self.runs["batch"].iloc[rows[0]]]
 
     def name_of(self, row: int) -> str:
         run = self.runs.iloc[row]
@@ -112,9 +115,10 @@ class Store:
         results = self.collect(settings)
         if self.failed:
             more = f" and {len(self.failed) - NAMED} more" if len(self.failed) > NAMED else ""
+            hint = ", or where `choose` pulls an arm that is none of client.mask" if self.own_learners_failed else ""
             error = NotFiniteError(
-                f"{len(self.failed)} of {len(self.runs)} runs are not finite: {'; '.join(self.failed[:NAMED])}{more}; "
-                f"the others are in {self.place}"
+                f"{len(self.failed)} of {len(self.runs)} runs are not finite: {'; '.join(self.failed[:NAMED])}{more} "
+                f"(numbers overflow{hint}); the others are in {self.place}"
             )
             error.results = results
             raise error
@@ -271,12 +275,12 @@ class FolderStore(Store):
 
     def write(self, rows: np.ndarray, trace: Trace) -> None:
         """Add a part."""
-        curves, phases = tidy(rows, self.rounds_of(rows), trace)
+        curves, phases = tidy(rows, self.batch_of(rows).rounds, trace)
         ids = self.ids[rows]
         name = f"{digest(sorted(ids))}.parquet"
         meta = {
             "specification": digest([json.dumps(self.manifest["specification"])]),
-            "catalog": self.batches[self.runs["batch"].iloc[rows[0]]].catalog.fingerprint,
+            "catalog": self.batch_of(rows).catalog.fingerprint,
             "phases": len(phases.get("at", ())),
         }
         if meta["phases"]:

@@ -61,8 +61,7 @@ class Sweep:
         """
         groups: dict[tuple, list[Cell]] = {}
         for cell in self.cells:
-            key = (type(cell.algorithm), jax.tree.structure(cell.algorithm), cell.horizon)
-            groups.setdefault(key, []).append(cell)
+            groups.setdefault(cell.group, []).append(cell)
         found = []
         for catalog in self.catalogs:
             for group in groups.values():

@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 from fedbandit_jax.results.labels import labels_of
 from fedbandit_jax.results.results import Results, missing_as_nan
 
-FORMAT = 2
+FORMAT = 3
 RUN = {  # the columns that tell what a run is
     **dict.fromkeys(("run", "dataset", "algorithm", "hyperparameters"), pa.string()),
     **dict.fromkeys(("clients", "arms", "horizon"), pa.int64()),

@@ -84,6 +84,12 @@ class Catalog:
     user_ids: tuple[str, ...] | None = None
     origin: Mapping[str, Any] = field(default_factory=dict)  # what it was made from, as plain JSON
 
+    def __post_init__(self) -> None:
+        for name in MATRICES:
+            matrix = np.array(getattr(self, name))  # a copy that nobody can change, as its hash is taken once
+            matrix.setflags(write=False)
+            object.__setattr__(self, name, matrix)
+
     @classmethod
     def from_arrays(
         cls,

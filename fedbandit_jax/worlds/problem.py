@@ -52,6 +52,11 @@ class Problem(NamedTuple):
         best = jnp.where(self.arm_mask, means, -jnp.inf).max(axis=1, keepdims=True)
         return jnp.where(self.arm_mask, best - means, 0)
 
+    @property
+    def losses(self) -> Float[Array, "M K"]:
+        """The gaps, and NaN for padding of real clients: a learner that pulls it has no regret that counts."""
+        return jnp.where(self.arm_mask | ~self.client_mask[:, None], self.gaps, jnp.nan)
+
     def mean_over_clients(self, values: Float[Array, " M"]) -> Float[Array, ""]:
         return jnp.where(self.client_mask, values, 0).sum() / self.num_clients
 
