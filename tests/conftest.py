@@ -1,5 +1,6 @@
 """Set-up of the whole suite: shapes and types of the package checked at run time, no silent rank promotion."""
 
+import gc
 import os
 import shutil
 import tempfile
@@ -10,7 +11,7 @@ import pytest
 os.environ["FEDBANDIT_COMPILE_CACHE"] = "false"  # tests of the shell command leave the user's cache alone
 
 # Most of the time goes into compiling small programs. XLA's older code generator for CPUs takes a third of the time of
-# the default one; processes that the tests start inherit this. Tests of the runtime start theirs without it.
+# the default one. Processes that the tests start inherit it; tests of the runtime start theirs without it.
 os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_cpu_use_fusion_emitters=false"
 
 # What one process of a test run compiles, the others find on disk: workers, notebooks, the shell command.
@@ -36,7 +37,9 @@ import matplotlib.pyplot as plt  # noqa: E402
 
 jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_disable_most_optimizations", True)
-_runtime.l2_cache = lambda: 2**16  # as many lanes as fill it are played, and a test has few that are not filling
+_runtime.l2_cache = lambda: 2**16  # a batch has as many lanes as fill it: tests play few, the others would be copies
+gc.freeze()  # tracing makes many small objects; looking through all modules each time took a twentieth of the suite
+gc.set_threshold(50_000, 20, 50)
 hypothesis.settings.register_profile("fedbandit", deadline=None, derandomize=True, max_examples=30)
 hypothesis.settings.load_profile("fedbandit")
 

@@ -22,7 +22,6 @@ def outputs(notebook):
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_a_notebook_runs_and_shows_what_is_stored(path, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    monkeypatch.setenv("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")  # most of the time goes into compiling
     stored = nbformat.read(path, 4)
     fresh = nbformat.read(path, 4)
     before = sorted(path.parent.rglob("*"))

@@ -125,7 +125,8 @@ def test_a_larger_pool_is_kept(given, expected):
 def test_a_backend_started_too_early_is_said_and_survived():
     """With a small pool already running, simulations finish, on one device."""
     script = "import jax\njax.config.update('jax_num_cpu_devices', 2)\nassert len(jax.devices()) == 2\n"
-    output, error = run(script + "import fedbandit_jax as fb" + SIMULATION, NPROC="2")
+    quick = {"JAX_DISABLE_MOST_OPTIMIZATIONS": "1", "XLA_FLAGS": os.environ["XLA_FLAGS"]}  # to compile
+    output, error = run(script + "import fedbandit_jax as fb" + SIMULATION, NPROC="2", **quick)
     assert eval(output[-1]) == ["cpu:cpu"]
     assert "JAX had already started its CPU backend" in error
     assert error.count("UserWarning") == 1

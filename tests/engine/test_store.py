@@ -548,11 +548,11 @@ def test_kill_9_at_random_moments(tmp_path):
     for number in range(KILLS):
         before = len(folders.parts(tmp_path / "killed"))
         process = start("killed")
-        if number % 3 == 0:  # while it starts, finds what is there and compiles
-            time.sleep(chance.uniform(0, starting))
-        else:  # while it plays and writes
-            while process.poll() is None and len(folders.parts(tmp_path / "killed")) == before:
-                time.sleep(0.001)
+        # While it starts, finds what is there and compiles, or, of two in three, while it plays and writes.
+        until = time.time() + (chance.uniform(0, starting) if number % 3 == 0 else 1e9)
+        while process.poll() is None and len(folders.parts(tmp_path / "killed")) == before and time.time() < until:
+            time.sleep(0.001)
+        if number % 3:
             time.sleep(chance.uniform(0, 2 * playing / KILLS))
         process.send_signal(signal.SIGKILL)
         assert process.wait() in (0, -signal.SIGKILL)
