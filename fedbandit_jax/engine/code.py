@@ -79,9 +79,8 @@ class Reader:
         used = {name: function.__globals__[name] for name in names if name in function.__globals__}
         for module in [value for value in used.values() if isinstance(value, ModuleType) and is_own(value)]:
             used |= {name: vars(module)[name] for name in names if name in vars(module)}
-        used |= {
-            name: cell.cell_contents for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True)
-        }
+        outer = zip(code.co_freevars, function.__closure__ or (), strict=True)
+        used |= {name: cell.cell_contents for name, cell in outer if name != "__class__"}
         used = {name: value for name, value in sorted(used.items()) if not isinstance(value, ModuleType)}
         return self.read((code, function.__defaults__, function.__kwdefaults__, used))
 

@@ -133,9 +133,7 @@ class Results:
         """Write curves.parquet, phases.parquet and settings.json into a folder."""
         folder = Path(folder)
         if (folder / "manifest.json").exists():
-            _checks.fail(
-                "folder", str(folder), "it is the folder of a sweep, whose runs are there already; use another"
-            )
+            _checks.fail("folder", str(folder), "it is a sweep's folder, which has its runs already; use another")
         folder.mkdir(parents=True, exist_ok=True)
         numbers_as_words(self._curves).to_parquet(folder / "curves.parquet")
         numbers_as_words(self._phases).to_parquet(folder / "phases.parquet")

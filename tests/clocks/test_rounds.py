@@ -71,3 +71,40 @@ def test_learners_of_release_0_1_run_or_are_told_what_to_change():
 
     with pytest.raises(AttributeError, match=r"^a learner does not see theta: the user answers, in `ask`"):
         _ = fb.Client(*[None] * 4).theta
+
+
+def pulling(arm):
+    @dataclass(frozen=True, kw_only=True)
+    class Pulling(Reporting, abstract=True):
+        """Pulls one and the same arm."""
+
+        def choose(self, state, client, key):
+            return jnp.int32(arm)
+
+    return Pulling()
+
+
+@pytest.mark.parametrize("arm", [5, 7, 8, -1, 2**31 - 1])
+def test_an_arm_that_is_not_there_is_no_free_lunch(catalog, arm):
+    """With K = 5 padded to 8, arms 5 to 7 are padding; 8 and -1 do not exist."""
+    setting = SETTING | {"arms": [5, 8]}
+    with pytest.raises(FloatingPointError, match=r"regret of Pulling .*arms=5.*none of client.mask\)") as caught:
+        fb.sweep(catalog, pulling(arm), **setting)
+    kept = caught.value.results.to_pandas()
+    assert set(kept.get("arms", ())) == ({8} if arm in (5, 7) else set())
+
+
+def test_scores_that_are_not_numbers_pull_nothing(catalog):
+    @dataclass(frozen=True, kw_only=True)
+    class Confused(fb.LinUCB, abstract=True):
+        def ucb(self, state, client):
+            return jnp.full(client.mask.shape, jnp.nan, state.means.dtype)
+
+    with pytest.raises(FloatingPointError, match=r"2 of 2 runs are not finite: regret of Confused"):
+        fb.sweep(catalog, Confused(), **SETTING)
+
+
+def test_padding_is_no_fault_of_the_clients_beside_it(catalog):
+    """Federations padded in clients and arms: SharedLinUCB sees all of them at once."""
+    results = fb.sweep(catalog, fb.SharedLinUCB(), **SETTING | {"clients": [1, 3], "arms": [5, 8]})
+    assert len(results.final()) == 8

@@ -94,6 +94,14 @@ def test_the_folder_gives_the_same_table(mixed, catalog, computed):
     assert files(folder) == before
 
 
+def test_saving_into_the_folder_of_a_sweep_is_refused(mixed):
+    reference, _, _, folder = mixed
+    before = files(folder)
+    with pytest.raises(ValueError, match=r"^folder='.*' is not allowed: it is a sweep's folder"):
+        reference.save(folder)
+    assert files(folder) == before
+
+
 def test_load_reads_the_folder(mixed):
     reference, _, _, folder = mixed
     loaded = fb.Results.load(folder)
@@ -364,7 +372,7 @@ def test_in_memory_the_error_has_the_others(catalog):
     options = SMALL | {"clients": 2, "seeds": 1, "noise": [0.1, 3e38]}
     with pytest.raises(FloatingPointError, match=r"^2 of 4 runs are not finite: .*theta_error.* of LinUCB") as caught:
         fb.sweep(catalog, fb.LinUCB(), **options)
-    assert str(caught.value).endswith("the others are in the error's `results`")
+    assert str(caught.value).endswith("(numbers overflow); the others are in the error's `results`")
     found = caught.value.results
     same(found, fb.sweep(catalog, fb.LinUCB(), **options | {"noise": 0.1}))
 

@@ -448,3 +448,29 @@ def test_array_scalars_are_numbers(catalog):
     given = fb.sweep(catalog, fb.LinUCB(alpha=jnp.float32(0.5)), **SMALL | {"noise": np.float64(0.25)}).final()
     plain = fb.sweep(catalog, fb.LinUCB(alpha=0.5), **SMALL | {"noise": 0.25}).final()
     np.testing.assert_array_equal(given["regret"], plain["regret"])
+
+
+def test_an_empty_list_of_hyperparameters_is_refused(catalog, nothing_traced):
+    for algorithms in (fb.LinUCB(alpha=[]), [fb.Uniform(), fb.LinUCB(lam=np.array([]))]):
+        with pytest.raises(ValueError, match=r"^(alpha|lam) of LinUCB=\[\] is not allowed: it must not be empty$"):
+            fb.sweep(catalog, algorithms, **SMALL)
+
+
+def test_a_class_without_decorator_is_told_and_harms_no_one(catalog, tmp_path):
+    class Plain(fb.RoundAlgorithm):
+        scale: float = 1.0
+
+    class Heir(fb.LinUCB):
+        scale: float = 1.0
+
+    class Renamed(fb.LinUCB):  # nothing to decorate
+        """LinUCB under another name."""
+
+    try:
+        for kind in (Plain, Heir):
+            with pytest.raises(ValueError, match=rf"^{kind.__name__} has no fields: decorate class {kind.__name__}"):
+                fb.sweep(catalog, kind(), **SMALL)
+        fb.sweep(catalog, [fb.Uniform(), Renamed()], **SMALL, out=tmp_path)
+    finally:
+        for kind in (Plain, Heir, Renamed):
+            del fb.REGISTRY[kind.__name__]
