@@ -3,14 +3,20 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+OLDEST := .venv-oldest
 
-.PHONY: run test lint bench clean
+.PHONY: run test test-oldest lint bench clean
 
 run: $(READY)
 	$(BIN)/fedbandit run $(ARGS)
 
 test: $(READY)
 	$(BIN)/python -m pytest -n 2 --dist worksteal $(ARGS)
+
+# The core of the suite with exactly the oldest releases that pyproject.toml allows.
+CORE := tests/linalg tests/worlds tests/clocks tests/algorithms tests/engine tests/results
+test-oldest: $(OLDEST)/.ready
+	$(OLDEST)/bin/python -m pytest -n 2 --dist worksteal $(or $(ARGS),$(CORE))
 
 lint: $(READY)
 	$(BIN)/ruff check .
@@ -22,10 +28,17 @@ bench: $(READY)
 	$(BIN)/fedbandit bench $(ARGS)
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info
+	rm -rf $(VENV) $(OLDEST) build dist *.egg-info
 
 $(READY): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(BIN)/python -m pip install --quiet --editable ".[test]"
 	touch $(READY)
+
+$(OLDEST)/.ready: pyproject.toml
+	$(PYTHON) -m venv $(OLDEST)
+	$(OLDEST)/bin/python -m pip install --quiet uv
+	$(OLDEST)/bin/uv pip install --quiet --python $(OLDEST) --resolution lowest-direct --editable .
+	$(OLDEST)/bin/uv pip install --quiet --python $(OLDEST) pytest pytest-xdist beartype hypothesis duckdb polars
+	touch $@
