@@ -47,7 +47,8 @@ CODE = (
 
 def start(file, out, devices, *more, **variables):
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "JAX_PLATFORMS": "cpu"} | variables
-    environment.pop("XLA_FLAGS", None)
+    flags = environment.get("XLA_FLAGS", "").split()  # but not those that say how many devices there are
+    environment["XLA_FLAGS"] = " ".join(flag for flag in flags if "device_count" not in flag)
     command = [sys.executable, "-c", CODE.format(devices=devices), "sweep", str(file), "--out", str(out), *more]
     return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
