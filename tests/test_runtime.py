@@ -81,7 +81,7 @@ def test_the_known_hang_is_cured_when_jax_is_imported_first():
 def test_without_the_package_it_hangs():
     """The control: or the two tests above would prove nothing. They take a third of this time."""
     try:
-        output, _ = run(HANG, limit=20, NPROC="2")
+        output, _ = run(HANG, limit=10, NPROC="2")
     except subprocess.TimeoutExpired:
         output = None
     if output:
