@@ -79,9 +79,9 @@ def test_the_known_hang_is_cured_when_jax_is_imported_first():
 
 @pytest.mark.skipif(_runtime.cores() > 4, reason="the fault needs few cores")
 def test_without_the_package_it_hangs():
-    """The control: or the two tests above would prove nothing. They take a third of this time."""
+    """The control: or the two tests above would prove nothing. They take half of this time."""
     try:
-        output, _ = run(HANG, limit=10, NPROC="2")
+        output, _ = run(HANG, limit=12, NPROC="2")
     except subprocess.TimeoutExpired:
         output = None
     if output:
