@@ -217,7 +217,7 @@ def play_rounds(
         state, info = state_and_info(learned, state)
         # An arm that does not exist is NaN, like padding: indexing alone would take another one for it.
         lost = losses.at[arm].get(mode="fill", fill_value=jnp.nan, wrap_negative_indices=False)
-        return state, {"regret": lost.sum(), **info}
+        return state, {**info, "regret": lost.sum()}
 
     def ask(state: Any, asked: Int[Array, ""], due: Int[Array, ""]) -> tuple[Any, Info]:
         questions = Questions(
