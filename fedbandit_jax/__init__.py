@@ -1,6 +1,7 @@
 """Batched Monte Carlo simulation of federated conversational linear bandits."""
 
 from importlib import import_module
+from importlib.metadata import version
 from types import ModuleType
 
 from fedbandit_jax import _runtime
@@ -60,8 +61,15 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> ModuleType:
-    """`fb.plots` on first use: matplotlib is slow to import and not always wanted."""
+def __getattr__(name: str) -> ModuleType | str:
+    """`fb.plots` on first use, as matplotlib is slow to import and not always wanted; and the version."""
     if name == "plots":
         return import_module("fedbandit_jax.results.plots")
+    if name == "__version__":
+        return version("fedbandit-jax")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """The public names."""
+    return sorted([*__all__, "__version__"])

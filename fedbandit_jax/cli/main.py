@@ -7,6 +7,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
+import fedbandit_jax as fb
 from fedbandit_jax import _runtime
 from fedbandit_jax.cli import bench, data, report, reproduce, run, sweep
 
@@ -21,6 +22,13 @@ for command in (run.run, sweep.sweep, reproduce.reproduce, report.report, bench.
     app.command()(command)
 
 
+def show_version(wanted: bool) -> bool:
+    if wanted:
+        print(f"fedbandit {fb.__version__}")
+        raise typer.Exit
+    return wanted
+
+
 @app.callback()
 def main(
     compile_cache: Annotated[
@@ -30,6 +38,9 @@ def main(
             help="Keep compiled programs on disk for the next start; JAX_COMPILATION_CACHE_DIR says where.",
         ),
     ] = True,
+    version: Annotated[
+        bool, typer.Option("--version", callback=show_version, is_eager=True, help="Print the version and stop.")
+    ] = False,
 ) -> None:
     """Commands work without options; each explains itself with --help."""
     if compile_cache:

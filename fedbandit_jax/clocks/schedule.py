@@ -10,6 +10,8 @@ from jaxtyping import Array, Int
 
 from fedbandit_jax import _checks
 
+LONGEST_TABLE = 10**7  # rounds of a schedule that is a function: ten seconds
+
 
 @dataclass(frozen=True)
 class Schedule:
@@ -32,6 +34,9 @@ class Schedule:
             return cls("linear", (), (), every=50)
         if not callable(given):
             _checks.fail("schedule", given, "it must be 'log', 'linear' or a function b(t)")
+        if horizon > LONGEST_TABLE:
+            allowed = f"a function is tabulated, up to horizon={LONGEST_TABLE} and not {horizon}; use 'log' or 'linear'"
+            _checks.fail("schedule", given, allowed)
         table = np.array([_checks.whole("schedule(t)", given(t), 0) for t in range(1, horizon + 1)])
         growth = np.diff(table, prepend=0)
         if (growth < 0).any():

@@ -225,6 +225,8 @@ def test_schedules_are_checked():
         fb.simulate(CATALOG, fb.ArmCon(schedule=lambda t: 7 if t < 8 else 6), **setting)
     with pytest.raises(ValueError, match=r"schedule\(t\)=0.5 is not allowed"):
         fb.simulate(CATALOG, fb.ArmCon(schedule=lambda t: 0.5), **setting)
+    with pytest.raises(ValueError, match=r"a function is tabulated, up to horizon=10000000 and not 1000000000"):
+        fb.simulate(CATALOG, fb.ArmCon(schedule=lambda t: 0), **setting | {"horizon": 10**9})
 
 
 def test_constants_are_checked():

@@ -1,6 +1,7 @@
 """The shell command."""
 
 import sys
+from importlib.metadata import version
 
 import numpy as np
 import pandas as pd
@@ -117,3 +118,11 @@ def test_an_error_is_printed_as_it_is(monkeypatch, capsys):
     with pytest.raises(SystemExit):
         cli.entry_point()
     assert "no such file: data/[red]x[/red].csv" in capsys.readouterr().err
+
+
+def test_the_version_and_the_public_names():
+    result = CliRunner().invoke(cli.app, ["--version"])
+    assert (result.exit_code, result.output) == (0, f"fedbandit {fb.__version__}\n")
+    assert fb.__version__ == version("fedbandit-jax")
+    assert set(dir(fb)) == {*fb.__all__, "__version__"}
+    assert all(hasattr(fb, name) for name in dir(fb))
