@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pandas as pd
 from pandas.api.types import is_object_dtype
 
@@ -178,6 +179,7 @@ def numbers_as_words(table: pd.DataFrame) -> pd.DataFrame:
 def words_as_numbers(table: pd.DataFrame) -> pd.DataFrame:
     """Undo `numbers_as_words`, in the columns of hyperparameters."""
     for name in table.select_dtypes(exclude=["number", "bool"]).columns.difference(RUN):
+        table[name] = table[name].where(table[name].notna(), np.nan)  # parquet's None
         numbers = pd.to_numeric(table[name], errors="coerce")
         if numbers.notna().any():
             table[name] = table[name].astype(object).where(numbers.isna(), numbers.astype(object))

@@ -240,8 +240,8 @@ def labels_without(table: pd.DataFrame, swept: Sequence[str]) -> pd.Series:
     twin = variants.groupby(["algorithm", *given], sort=False, dropna=False).cumcount()
     line = variants.groupby(["algorithm", *kept, twin], sort=False, dropna=False).ngroup()
     first = variants[~line.duplicated()]
-    own = first[kept].astype(object).where(first[kept].notna(), None).to_dict("records")
-    names = labels_of(list(zip(first["algorithm"], own, strict=True)))
+    own = first[kept].astype(object).where(first[kept].notna(), None)
+    names = labels_of([(title, own.loc[i].to_dict()) for i, title in first["algorithm"].items()])
     return table["label"].map(dict(zip(variants["label"], (names[i] for i in line), strict=True)))
 
 

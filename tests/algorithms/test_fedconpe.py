@@ -178,7 +178,7 @@ def test_curves_equal_the_oracle_at_every_round(seed):
         expected = oracle(algorithm, problem, checkpoints, design=replay.design, eigen=replay.eigen, randomness=replay)
     assert len(expected.phases) >= 3
     for name in ("regret", "conversations", "communication", "theta_error"):
-        np.testing.assert_allclose(getattr(trace, name), getattr(expected, name), rtol=1e-8, atol=1e-9, err_msg=name)
+        np.testing.assert_allclose(getattr(trace, name), getattr(expected, name), rtol=1e-7, atol=1e-9, err_msg=name)
 
 
 def test_own_randomness_gives_the_same_distribution():
