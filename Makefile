@@ -14,7 +14,7 @@ test: $(READY)
 	$(BIN)/python -m pytest -n 2 --dist worksteal $(ARGS)
 
 # The core of the suite with exactly the oldest releases that pyproject.toml allows.
-CORE := tests/linalg tests/worlds tests/clocks tests/algorithms tests/engine tests/results
+CORE := tests/linalg tests/worlds tests/clocks tests/algorithms tests/engine tests/results tests/cli
 test-oldest: $(OLDEST)/.ready
 	$(OLDEST)/bin/python -m pytest -n 2 --dist worksteal $(or $(ARGS),$(CORE))
 
