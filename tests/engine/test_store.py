@@ -135,6 +135,13 @@ def test_other_readers_take_the_parts_as_one_table(mixed):
     assert words == {0.5, "theory"}
 
 
+def test_an_algorithm_that_tells_less_of_its_phases_has_the_same_columns(catalog, tmp_path):
+    fb.sweep(catalog, [fb.FedConPE(), fb.FedLinPE()], **SMALL, out=tmp_path)
+    schemas = [pq.read_schema(path).remove_metadata() for path in tmp_path.glob("phases-*.parquet")]
+    assert len(schemas) == 2
+    assert str(schemas[0]) == str(schemas[1])
+
+
 def test_a_larger_grid_computes_only_what_is_missing(catalog, tmp_path, computed):
     first = SMALL | {"clients": 2, "users": [1], "seeds": 1}
     fb.sweep(catalog, fb.LinUCB(alpha=1), **first, out=tmp_path)
