@@ -126,8 +126,10 @@ class PhaseElimination(Algorithm, abstract=True):
     def questions(
         self, problem: Problem, clock: Clock, weights: Float[Array, "M K"], random: Randomness
     ) -> PhaseQuestions:
-        """What to ask besides playing the designs: by default nothing. `random` has numbers for d kinds of questions
-        if `asks_key_terms`."""
+        """What to ask besides playing the designs: by default nothing.
+
+        `random` has numbers for d kinds of questions if `asks_key_terms`.
+        """
         M, _, d = problem.arms.shape
         return PhaseQuestions(jnp.zeros((M, 0, d), weights.dtype), jnp.zeros((M, 0), weights.dtype))
 

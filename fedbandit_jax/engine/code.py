@@ -27,11 +27,16 @@ def code_of(kind: type) -> str:
     """
     lines = []
     for part in kind.__mro__:
-        if part.__module__.startswith(PACKAGE):
+        if is_package(part):
             lines.append(f"{part.__module__}.{part.__qualname__} {vars(part).get('revision', 1)}")
         elif part is not object:
             lines.append(digest([Reader().read(part)]))
     return "\n".join(lines)
+
+
+def is_package(kind: type) -> bool:
+    """Is it a class of this package, rather than one's own?"""
+    return kind.__module__.startswith(PACKAGE)
 
 
 class Reader:

@@ -9,7 +9,7 @@ import numpy as np
 
 from fedbandit_jax import _checks
 from fedbandit_jax.clocks.base import REGISTRY
-from fedbandit_jax.engine.code import code_of
+from fedbandit_jax.engine.code import code_of, is_package
 from fedbandit_jax.engine.sweep import Sweep
 from fedbandit_jax.results.folders import FORMAT
 
@@ -73,7 +73,7 @@ def package_hyperparameters() -> dict[str, Any]:
     """Names and defaults of the hyperparameters of the package's own algorithms."""
     found: dict[str, Any] = {}
     for name in sorted(REGISTRY):
-        if REGISTRY[name].__module__.startswith("fedbandit_jax."):
+        if is_package(REGISTRY[name]):
             for field in dataclasses.fields(REGISTRY[name]):  # type: ignore[arg-type]
                 found.setdefault(field.name, field.default)
     return found

@@ -18,6 +18,7 @@ from fedbandit_jax.clocks.base import METRICS, Trace
 from fedbandit_jax.clocks.phases import FLAGS
 from fedbandit_jax.engine import processes
 from fedbandit_jax.engine.batches import Batch
+from fedbandit_jax.engine.code import is_package
 from fedbandit_jax.engine.files import lock, write_whole
 from fedbandit_jax.engine.identity import as_json, manifest_of, package_hyperparameters, run_ids
 from fedbandit_jax.engine.program import concatenate
@@ -88,7 +89,7 @@ class Store:
         for i in np.flatnonzero(~finite):
             metrics = ", ".join(name for name in METRICS if bad[name][i])
             self.failed.append(f"{metrics} of {self.name_of(int(rows[i]))}")
-            own = not type(self.batch_of(rows).algorithm).__module__.startswith("fedbandit_jax.")
+            own = not is_package(type(self.batch_of(rows).algorithm))
             self.own_learners_failed |= own and bool(bad["regret"][i])
         if finite.all():
             self.keep(rows, trace)
