@@ -1,11 +1,15 @@
 """Several processes, on one host or many, that share a sweep; `jax.distributed` has joined them."""
 
+from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
 
 from fedbandit_jax import _checks
+
+LONGEST_WAIT = 30 * 24 * 3600 * 1000  # milliseconds
 
 
 def is_first() -> bool:
@@ -24,8 +28,17 @@ def own(share: np.ndarray) -> np.ndarray:
 
 
 def wait(moment: str) -> None:
-    """Until all processes are here."""
-    if jax.process_count() > 1:
-        from jax.experimental import multihost_utils
+    """Until all processes are here, however long the slowest of them plays.
 
-        multihost_utils.sync_global_devices(f"fedbandit {moment}")
+    JAX's own barrier is a computation on all devices, which fails on CPUs if a process comes 30 s after another; the
+    service that joined the processes waits for as long as all of them are alive.
+    """
+    if jax.process_count() > 1:
+        from jax._src import distributed  # JAX has no public way to reach the service
+
+        service: Any = distributed.global_state.client
+        _waits[moment] += 1
+        service.wait_at_barrier(f"fedbandit {moment} {_waits[moment]}", LONGEST_WAIT)
+
+
+_waits = Counter[str]()  # a barrier is used once

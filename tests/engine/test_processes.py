@@ -90,8 +90,9 @@ def test_one_device_two_devices_and_two_processes_agree(tmp_path):
     for process in alone:
         _, error = process.communicate(timeout=300)
         assert process.returncode == 0, error
-    for output, error, code in two_processes(file, tmp_path / "shared"):
-        assert code == 0, error
+    shared = two_processes(file, tmp_path / "shared")
+    for output, _, code in shared:
+        assert code == 0, shared
         print(output)
     reference = table(tmp_path / "1")
     assert len(reference[0]) == 6 * 18 * 8
@@ -106,8 +107,9 @@ def test_one_device_two_devices_and_two_processes_agree(tmp_path):
 def test_a_run_that_fails_in_one_process_is_missed_by_all(tmp_path):
     file = tmp_path / "sweep.toml"
     file.write_text(SWEEP.format(noise="[0.1, 3e38]").split("[[algorithms]]")[0] + '[[algorithms]]\nname = "LinUCB"\n')
-    for _, error, code in two_tasks_of_slurm(file, tmp_path / "out"):
-        assert code == 2, error
+    tasks = two_tasks_of_slurm(file, tmp_path / "out")
+    for _, error, code in tasks:
+        assert code == 2, tasks
         assert "runs are not finite" in error
     kept = fb.Results.load(tmp_path / "out").final()
     assert (kept["noise"] == 0.1).sum() == 36
