@@ -1,4 +1,4 @@
-"""Protection from three faults of jaxlib's CPU backend, and the set-up of CPU devices.
+"""Protection from three faults of jaxlib's CPU backend, the set-up of CPU devices, and compiled programs on disk.
 
 1. Deadlock. XLA runs the blocks of a batched LAPACK call on the same thread pool on which the call
    itself waits. When as many calls are in flight as the pool has threads, nothing moves any more.
@@ -16,8 +16,10 @@ from pathlib import Path
 
 import jax
 import threadpoolctl
+from jax.experimental.compilation_cache import compilation_cache
 
 MIN_POOL = 16
+CACHE_SWITCH = "FEDBANDIT_COMPILE_CACHE"
 
 
 def cores() -> int:
@@ -84,9 +86,15 @@ def devices() -> list[jax.Device]:
 
 
 def keep_compiled_programs() -> None:
-    """Let JAX keep what it compiles on disk, in the user's cache, unless it has been told where."""
-    if not jax.config.values["jax_compilation_cache_dir"]:
-        home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-        jax.config.update("jax_compilation_cache_dir", str(home / "fedbandit_jax"))
+    """Let JAX keep what it compiles on disk, in the user's cache, unless it has been told where or not to.
+
+    A program of a sweep takes a second to a minute to compile, and a tenth of that to find again.
+    """
+    wanted = os.environ.get(CACHE_SWITCH, "true").lower() not in ("0", "false", "f", "no", "n", "off")
+    if not wanted or jax.config.values["jax_compilation_cache_dir"]:
+        return
+    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    jax.config.update("jax_compilation_cache_dir", str(home / "fedbandit_jax"))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", 0)
+    compilation_cache.reset_cache()  # JAX looks for one once only, at its first compilation

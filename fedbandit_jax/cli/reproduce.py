@@ -22,7 +22,7 @@ def reproduce(
     experiments: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[EXPERIMENT]...",
+            metavar="EXPERIMENT",
             help="single, multi, clients, arms, accuracy, questions, theory; all by default.",
             show_default=False,
         ),
@@ -89,10 +89,7 @@ def reproduce(
     try:
         rows = module.reproduce(**arguments, out=folder, size=size, command=command, say=say)
     except KeyboardInterrupt:
-        Console(stderr=True).print(
-            f"stopped; the same command goes on: {command}", highlight=False, markup=False, soft_wrap=True
-        )
-        raise typer.Exit(130) from None
+        raise KeyboardInterrupt(f"stopped; the same command goes on: {command}") from None
     show(rows)
     say(f"The verdict is in {folder / 'verdict.json'}, the runs are in {folder}")
 

@@ -13,6 +13,7 @@ from fedbandit_jax import _runtime
 from fedbandit_jax.cli import sweep_file
 from fedbandit_jax.engine.estimate import estimate
 from fedbandit_jax.engine.identity import run_ids
+from fedbandit_jax.engine.progress import duration
 from fedbandit_jax.engine.sweep import Sweep, make_sweep
 from fedbandit_jax.results.folders import stored_runs
 
@@ -56,9 +57,7 @@ def sweep(
     try:
         results = fb.sweep(catalogs, given.algorithms, **arguments, memory=limit, progress=progress, out=folder)
     except KeyboardInterrupt as stop:  # its text says what is kept
-        again = f"fedbandit sweep {file}" + (f" --out {out}" if out else "")
-        Console(stderr=True).print(f"{stop or 'stopped'}: {again}", highlight=False, markup=False, soft_wrap=True)
-        raise typer.Exit(130) from None
+        raise KeyboardInterrupt(f"{stop}: fedbandit sweep {file}" + (f" --out {out}" if out else "")) from None
     if jax.process_index() == 0:
         results.summary().to_csv(folder / "summary.csv", index=False)
         told = results.settings
@@ -68,6 +67,8 @@ def sweep(
             f"found. Padding took {told['padding_share']:.0%} of the work. They are in {folder}",
             event="done",
             out=str(folder),
+            cells=checked.num_cells,
+            runs=checked.num_runs,
             **{name: told[name] for name in ("runs_computed", "runs_found", "programs", "compile_seconds")},
             **{name: told[name] for name in ("run_seconds", "padding_share", "memory")},
         )
@@ -119,9 +120,3 @@ def describe(sweep: Sweep, folder: Path, memory: Any, tell: Reporter) -> None:
         seconds=seconds,
         seconds_left=left,
     )
-
-
-def duration(seconds: float) -> str:
-    if seconds < 100:
-        return f"{seconds:.2g} s"
-    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"

@@ -6,8 +6,8 @@ The way of a sweep: its arguments are checked (`Sweep`), its cells gathered in b
 
 import platform
 import time
-from collections.abc import Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ import jax
 import numpy as np
 
 from fedbandit_jax import _checks, _runtime
+from fedbandit_jax._background import in_background
 from fedbandit_jax.clocks.base import Algorithm
 from fedbandit_jax.engine import processes
 from fedbandit_jax.engine.batches import Batch
@@ -88,6 +89,9 @@ def sweep(
             gets records.
         out: a folder that keeps finished runs as the sweep goes: the same sweep, or a larger one, computes only what is
             missing there. Processes joined by `jax.distributed` share the work through it.
+
+    Compiled programs are kept for the next start in ~/.cache/fedbandit_jax, unless JAX has a compilation cache of its
+    own or the environment says FEDBANDIT_COMPILE_CACHE=false.
     """
     checked = make_sweep(
         catalog,
@@ -103,6 +107,7 @@ def sweep(
         spacing=spacing,
         dtype=dtype,
     )
+    _runtime.keep_compiled_programs()
     devices = _runtime.devices()
     budget = memory_budget(memory, devices)
     processes.check(out)
@@ -114,18 +119,13 @@ def sweep(
         **describe_environment(devices),
     }
     batches = checked.batches(devices[0])
-    runs = checked.table_of_runs(batches)
-    if out is None:
-        with Store(checked, batches, runs) as store:
-            return play(store, devices, budget, settings, progress)
-    folder = FolderStore(checked, batches, runs, out, settings)
+    tables = checked, batches, checked.table_of_runs(batches)
+    store = Store(*tables) if out is None else FolderStore(*tables, out, settings)
     try:
-        with folder:
-            return play(folder, devices, budget, settings, progress)
+        with store:
+            return play(store, devices, budget, settings, progress)
     except KeyboardInterrupt:
-        raise KeyboardInterrupt(
-            f"stopped: {len(folder.stored)} finished runs are kept; the same sweep with out={str(out)!r} goes on"
-        ) from None
+        raise KeyboardInterrupt(f"stopped: {store.what_is_kept()}") from None
 
 
 def play(
@@ -148,12 +148,14 @@ def play(
         compile_seconds = time.perf_counter() - began_compiling
         for program in programs:
             rows = np.flatnonzero(batch_of_run == store.batches.index(program.batch))
-            counter.begin(program.batch.algorithm.title)
+            counter.begin(program.batch.algorithm.title, rows[mine[rows]])
             store.flush()
-            for finished, trace in program.finished(np.flatnonzero(mine[rows])):
-                store.add(rows[finished], trace)
-                counter.count(rows[finished], program.batch.horizon)
+            with closing(in_background([program.finished(np.flatnonzero(mine[rows]))])) as played:
+                for finished, trace in played:
+                    store.add(rows[finished], trace)
+                    counter.count(rows[finished], program.batch.horizon)
             store.flush()
+    store.close()
     processes.wait("played")
     work = sum(program.work for program in programs)
     return store.results(
@@ -181,18 +183,15 @@ def compile_all(
     for program in programs:
         equal.setdefault(program.batch.key, []).append(program)
 
-    def compile_equal(programs: Sequence[Program]) -> None:
+    def compile_equal(programs: Sequence[Program]) -> Iterator[None]:
         for program in programs:
             program.compile(budget)
+        yield
 
-    pool = ThreadPoolExecutor(_runtime.cores())
-    try:
-        waiting = [pool.submit(compile_equal, programs) for programs in equal.values()]
-        for done, finished in enumerate(as_completed(waiting), 1):
-            finished.result()
-            progress.begin(f"compiled {done} of {len(waiting)} programs")
-    finally:
-        pool.shutdown(cancel_futures=True)
+    compiling = [compile_equal(programs) for programs in equal.values()]
+    with closing(in_background(compiling, threads=_runtime.cores())) as compiled:
+        for done, _ in enumerate(compiled, 1):
+            progress.begin(f"compiled {done} of {len(equal)} programs")
     return programs
 
 

@@ -16,6 +16,7 @@ TIMED_ROUNDS = 20_000  # of a longer horizon
 
 def estimate(sweep: Sweep, memory: Any = None) -> Iterator[dict[str, Any]]:
     """A record of each batch: seconds to play all of its runs and to compile its program, bytes of memory."""
+    _runtime.keep_compiled_programs()
     devices = _runtime.devices()
     budget = memory_budget(memory, devices)
     for batch in sweep.batches(devices[0]):

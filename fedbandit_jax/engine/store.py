@@ -2,6 +2,8 @@
 
 import json
 import time
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
@@ -14,6 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from fedbandit_jax import _checks
+from fedbandit_jax._background import undisturbed
 from fedbandit_jax.clocks.base import METRICS, Trace
 from fedbandit_jax.clocks.phases import FLAGS
 from fedbandit_jax.engine import processes
@@ -21,7 +24,6 @@ from fedbandit_jax.engine.batches import Batch
 from fedbandit_jax.engine.code import is_package
 from fedbandit_jax.engine.files import lock, write_whole
 from fedbandit_jax.engine.identity import as_json, manifest_of, package_hyperparameters, run_ids
-from fedbandit_jax.engine.program import concatenate
 from fedbandit_jax.engine.sweep import Sweep
 from fedbandit_jax.results.folders import (
     META,
@@ -32,13 +34,13 @@ from fedbandit_jax.results.folders import (
     parts,
     read_manifest,
     read_part,
-    read_runs,
+    read_parts,
     stored_runs,
-    values_in,
+    values_of,
 )
 from fedbandit_jax.results.results import Results, missing_as_nan
 
-PART_SECONDS = 5.0  # what a sweep may lose when it is killed
+PART_SECONDS = 3.0  # a sweep that is killed loses no more than that, and the chunk that is played
 PART_RUNS = 4096  # what it holds in memory before it writes
 NAMED = 10  # failed runs in an error message
 CURVES = ("round", *METRICS)
@@ -100,7 +102,14 @@ class Store:
         self.tables.append(tidy(rows, self.batch_of(rows).rounds, trace))
 
     def flush(self) -> None:
-        """A batch is done."""
+        """A batch begins or is done."""
+
+    def close(self) -> None:
+        """All are done; what is kept in a folder is on disk."""
+
+    def what_is_kept(self) -> str:
+        """Of a sweep that was stopped."""
+        return "without out= nothing is kept"
 
     def batch_of(self, rows: np.ndarray) -> Batch:
         return self.batches[self.runs["batch"].iloc[rows[0]]]
@@ -126,12 +135,21 @@ class Store:
         return results
 
     def collect(self, settings: dict[str, Any]) -> Results:
-        def joined(tables: list[Columns]) -> pd.DataFrame:
-            table = pd.concat([pd.DataFrame(t) for t in tables], ignore_index=True) if tables else pd.DataFrame()
-            return table.sort_values("at", kind="stable", ignore_index=True) if len(table) else table
+        found = []
+        played = list(zip(*self.tables, strict=True)) or [(), ()]
+        for there, here, fixed in zip(self.found(), played, (CURVES, PHASES), strict=True):
+            tables = [table for table in (there, *map(pd.DataFrame, here)) if len(table)]
+            table = pd.concat(tables, ignore_index=True) if tables else pd.DataFrame()
+            if len(table):
+                order = ["at", *fixed, *table.columns]
+                table = table[sorted(table, key=order.index)]
+                table = missing_as_nan(table.sort_values("at", kind="stable", ignore_index=True))
+            found.append(self.with_settings(table))
+        return Results(found[0], found[1], settings)
 
-        curves, phases = (joined([t[i] for t in self.tables if t[i]]) for i in (0, 1))
-        return Results(self.with_settings(curves), self.with_settings(phases), settings)
+    def found(self) -> tuple[pd.DataFrame, pd.DataFrame]:
+        """Curves and phases of runs that were not played here."""
+        return pd.DataFrame(), pd.DataFrame()
 
     def with_settings(self, table: pd.DataFrame) -> pd.DataFrame:
         """A table whose column `at` are rows of the table of runs, with what these runs are in front."""
@@ -154,7 +172,7 @@ def tidy(rows: np.ndarray, rounds: np.ndarray, trace: Trace) -> tuple[Columns, C
         return curves, {}
     run, row = np.nonzero(trace.phases["phase"])
     phases = {"at": rows[run]}
-    for name in sorted(trace.phases, key=lambda name: PHASES.index(name) if name in PHASES else len(PHASES)):
+    for name in trace.phases:
         kind = bool if name in FLAGS else int if name == "phase" else np.float64
         phases[name] = np.asarray(trace.phases[name])[run, row].astype(kind)
     return curves, phases
@@ -175,8 +193,10 @@ class FolderStore(Store):
         self.manifest = manifest_of(sweep, settings)
         self.ids = run_ids(sweep)
         self.stored: set[str] = set()
-        self.waiting: list[tuple[np.ndarray, Trace]] = []
-        self.written = time.perf_counter()
+        self.waiting: list[np.ndarray] = []  # rows of those tables at the end that are not written yet
+        self.since = time.perf_counter()  # for so long
+        self.writer = ThreadPoolExecutor(1)
+        self.writing: Future[None] | None = None
 
     # ---------------------------------------------------------------------------------------- opening and closing
 
@@ -201,15 +221,13 @@ class FolderStore(Store):
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        try:
-            if not isinstance(error, OSError):  # a disk that is full stays full
-                try:
-                    self.flush()
-                except KeyboardInterrupt:
-                    self.flush()
-                    raise
-        finally:
-            self.unlock()
+        with undisturbed():
+            try:
+                if not isinstance(error, OSError):  # a disk that is full stays full
+                    self.close()
+            finally:
+                self.writer.shutdown()
+                self.unlock()
 
     def unlock(self) -> None:
         if processes.is_first():
@@ -230,7 +248,7 @@ class FolderStore(Store):
         self.stored = {run for ids in stored.values() for run in ids}
         for path in self.folder.glob("phases-*.parquet"):
             if curves_of(path) not in stored:
-                read_part(path, merged, list(RUN))  # a foreign file is an error, and stays
+                read_part(path, merged)  # a foreign file is an error, and stays
                 path.unlink()  # its part was never finished
 
     def check(self) -> None:
@@ -256,27 +274,38 @@ class FolderStore(Store):
 
     def missing(self) -> np.ndarray:
         """Which runs are not there; of runs that a grid names twice, the first."""
-        ids = pd.Series(self.ids)
-        return (~ids.isin(self.stored) & ~ids.duplicated()).to_numpy()
+        there = np.array([run in self.stored for run in self.ids])
+        return ~there & ~pd.Series(self.ids, dtype=object).duplicated().to_numpy()
 
     def keep(self, rows: np.ndarray, trace: Trace) -> None:
-        self.waiting.append((rows, trace))
-        late = time.perf_counter() - self.written >= PART_SECONDS
-        if late or sum(len(rows) for rows, _ in self.waiting) >= PART_RUNS:
+        super().keep(rows, trace)
+        self.waiting.append(rows)
+        late = time.perf_counter() - self.since >= PART_SECONDS
+        if late or sum(map(len, self.waiting)) >= PART_RUNS:
             self.flush()
 
     def flush(self) -> None:
-        """Write what waits, a part of one batch."""
+        """Have what waits written, a part of one batch, while others are played; the part before is on disk then."""
+        if self.writing is not None:
+            self.writing.result()
         if self.waiting:
-            rows = np.concatenate([rows for rows, _ in self.waiting])
-            self.write(rows, concatenate([trace for _, trace in self.waiting]))
-            # Forgotten only now: should Ctrl-C have come before, the part is written again on the way out.
+            tables = self.tables[-len(self.waiting) :]
+            curves, phases = map(join_columns, zip(*tables, strict=True))
+            self.writing = self.writer.submit(self.write, np.concatenate(self.waiting), curves, phases)
+            # Forgotten only now: should Ctrl-C have come before, the same part is written again on the way out.
             self.waiting = []
-        self.written = time.perf_counter()
+        self.since = time.perf_counter()
 
-    def write(self, rows: np.ndarray, trace: Trace) -> None:
+    def close(self) -> None:
+        self.flush()
+        self.flush()  # waits for the first
+
+    def what_is_kept(self) -> str:
+        kept = len(self.stored & set(self.ids))
+        return f"{kept} of {len(self.runs)} runs are kept; the same sweep with {self.place} goes on"
+
+    def write(self, rows: np.ndarray, curves: Columns, phases: Columns) -> None:
         """Add a part."""
-        curves, phases = tidy(rows, self.batch_of(rows).rounds, trace)
         ids = self.ids[rows]
         name = f"{digest(sorted(ids))}.parquet"
         meta = {
@@ -291,16 +320,18 @@ class FolderStore(Store):
 
     def as_arrow(self, columns: Columns, fixed: tuple[str, ...]) -> pa.Table:
         """The same columns and types in every part: readers take the folder as one table."""
-        runs = self.runs.iloc[columns["at"]]
+        rows, place = np.unique(columns["at"], return_inverse=True)
+        runs, place = self.runs.iloc[rows], pa.array(place)
+        of_runs: dict[str, Any] = {"run": self.ids[rows], "user": runs["user"], "seed": runs["seed"]}
+        of_runs = {name: pa.array(of_runs[name], kind) if name in of_runs else None for name, kind in RUN.items()}
         cell = pa.array(runs["cell"].to_numpy())
-        of_runs = {"run": self.ids[columns["at"]], "user": runs["user"], "seed": runs["seed"]}
-        found = {name: pa.array(of_runs[name], kind) if name in of_runs else None for name, kind in RUN.items()}
-        found |= {name: column.take(cell) for name, column in self.columns_of_cells.items() if name not in fixed}
+        of_runs |= {name: column.take(cell) for name, column in self.columns_of_cells.items() if name not in fixed}
+        found = {name: repeated(column, place) for name, column in of_runs.items()}
         for name in dict.fromkeys([*fixed, *columns]):
             if name != "at":
                 kind = pa.bool_() if name in FLAGS else pa.int64() if name in ("round", "phase") else pa.float64()
                 given = columns.get(name)
-                found[name] = pa.nulls(len(runs), kind) if given is None else pa.array(given, kind)
+                found[name] = pa.nulls(len(place), kind) if given is None else pa.array(given, kind)
         return pa.table(found)
 
     @cached_property
@@ -331,14 +362,32 @@ class FolderStore(Store):
             lost = len(set(self.ids) - stored_runs(self.folder))
             if lost:
                 raise FloatingPointError(f"{lost} of {len(self.runs)} runs are not finite: another process names them")
-        tables = []
-        for table in read_runs(self.folder, self.manifest, self.ids):
-            values = values_in(table)
-            table = table[["at", *values]].astype({name: bool for name in FLAGS if name in values})
-            tables.append(self.with_settings(table))
-        return Results(tables[0], tables[1], settings | {"out": str(self.folder)})
+        return super().collect(settings | {"out": str(self.folder)})
+
+    def found(self) -> tuple[pd.DataFrame, pd.DataFrame]:
+        played = [curves["at"] for curves, _ in self.tables]
+        rows = np.setdiff1d(np.arange(len(self.runs)), np.concatenate(played) if played else [])
+        if not len(rows):
+            return super().found()
+        settings, ids = self.columns_of_cells.keys(), self.ids[rows]
+        curves, phases = read_parts(self.folder, self.manifest, ids, without=settings)
+        found = values_of(curves, "round", ids, RUN), values_of(phases, "phase", ids, RUN)
+        return found[0].assign(at=rows[found[0]["at"]]), found[1].assign(at=rows[found[1]["at"]])
+
+
+def join_columns(tables: Sequence[Columns]) -> Columns:
+    return {name: np.concatenate([table[name] for table in tables]) for name in tables[0]}
+
+
+def repeated(column: pa.Array, place: pa.Array) -> pa.Array:
+    """Entries of a column by their places; texts are written once, and read as texts all the same."""
+    return (column.dictionary_encode() if column.type == pa.string() else column).take(place)
 
 
 def write_table(path: Path, table: pa.Table, meta: dict[str, Any]) -> None:
-    table = table.replace_schema_metadata({META: json.dumps(meta).encode()})
-    write_whole(path, lambda file: pq.write_table(table, file, write_page_checksum=True))
+    def write(file: Any) -> None:
+        with pq.ParquetWriter(file, table.schema, write_page_checksum=True, store_schema=False) as writer:
+            writer.write_table(table)
+            writer.add_key_value_metadata({META: json.dumps(meta).encode()})
+
+    write_whole(path, write)

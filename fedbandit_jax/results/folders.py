@@ -10,7 +10,7 @@ Runs are known by content, not by their place in a grid, so a folder serves any 
 
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -59,38 +59,45 @@ def curves_of(phases: Path) -> Path:
     return phases.with_name("curves-" + phases.name.removeprefix("phases-"))
 
 
-def open_part(path: Path, manifest: dict[str, Any]) -> dict[str, Any]:
-    """What a part says of itself."""
-    again = "delete it, and its runs will be computed again"
+def open_part(path: Path, manifest: dict[str, Any]) -> tuple[pq.ParquetFile, dict[str, Any]]:
+    """A part, and what it says of itself; its runs are read as a dictionary, as each has many rows."""
     try:
-        found = pq.read_schema(path).metadata or {}
+        part = pq.ParquetFile(path, read_dictionary=["run"], page_checksum_verification=True)
     except (pa.ArrowInvalid, OSError) as error:
-        raise ValueError(f"{path} is damaged: {again}") from error
+        raise damaged(path) from error
+    found = part.metadata.metadata or {}
     if META not in found:
         raise ValueError(f"{path} was not written by a sweep: move it out of the folder")
     meta: dict[str, Any] = json.loads(found[META])
     same = meta["specification"] == digest([json.dumps(manifest["specification"])])
     if not same or meta["catalog"] not in manifest["catalogs"].values():
         raise ValueError(f"{path} belongs to another folder, of another specification or catalog: move it there")
-    return meta
+    return part, meta
 
 
-def read_part(path: Path, manifest: dict[str, Any], columns: Sequence[str] | None = None) -> pa.Table:
-    """Columns of a part, checked."""
-    open_part(path, manifest)
+def damaged(path: Path) -> ValueError:
+    return ValueError(f"{path} is damaged: delete it, and its runs will be computed again")
+
+
+def read_part(path: Path, manifest: dict[str, Any], without: Collection[str] = ()) -> pa.Table:
+    """A part without some columns, checked."""
+    part, _ = open_part(path, manifest)
     try:
-        chosen = None if columns is None else list(columns)
-        return pq.read_table(path, columns=chosen, page_checksum_verification=True)
+        return part.read([name for name in part.schema_arrow.names if name not in without])
     except (pa.ArrowInvalid, OSError) as error:
-        raise ValueError(f"{path} is damaged: delete it, and its runs will be computed again") from error
+        raise damaged(path) from error
 
 
 def ids_in(path: Path, manifest: dict[str, Any]) -> list[str]:
     """The runs in a part, whose name is their hash."""
-    ids: list[str] = read_part(path, manifest, ["run"])["run"].unique().to_pylist()
+    part, meta = open_part(path, manifest)
+    try:
+        ids: list[str] = part.read(["run"])["run"].unique().to_pylist()
+    except (pa.ArrowInvalid, OSError) as error:
+        raise damaged(path) from error
     if path.name != f"curves-{digest(sorted(ids))}.parquet":
         raise ValueError(f"{path} was renamed or altered: delete it, and its runs will be computed again")
-    if open_part(path, manifest)["phases"] and not phases_of(path).exists():
+    if meta["phases"] and not phases_of(path).exists():
         raise ValueError(f"{phases_of(path)} is missing: delete {path.name} too, and its runs will be computed again")
     return ids
 
@@ -104,69 +111,89 @@ def stored_runs(folder: str | Path) -> set[str]:
     return {run for path in parts(folder) for run in ids_in(path, manifest)}
 
 
-def read_runs(folder: Path, manifest: dict[str, Any], wanted: np.ndarray | None) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Curves and phases of some runs, or of all; a run that is in two parts is taken once.
-
-    Of runs that are wanted, in the order wanted; `at` is a run's place in it.
-    """
+def read_parts(
+    folder: Path, manifest: dict[str, Any], wanted: Collection[str] | None = None, without: Collection[str] = ()
+) -> tuple[pa.Table | None, pa.Table | None]:
+    """Curves and phases of some runs, or of all, without some columns; a run that is in two parts is taken once."""
     left: set[str] | None = None if wanted is None else set(wanted)
     seen: set[str] = set()
     curves: list[pa.Table] = []
     phases: list[pa.Table] = []
     for path in parts(folder):
-        take = set(ids_in(path, manifest)) - seen
-        take = take if left is None else take & left
+        ids = set(ids_in(path, manifest))
+        take = ids - seen if left is None else ids & left - seen
         if not take:
             continue
         seen |= take
         for tables, file in ((curves, path), (phases, phases_of(path))):
             if file.exists():
-                table = read_part(file, manifest)
-                tables.append(table.filter(pc.is_in(table["run"], pa.array(sorted(take)))))
-    found = []
-    for tables, by in ((curves, "round"), (phases, "phase")):
-        if not tables:
-            found.append(pd.DataFrame({"at": np.empty(0, int)}))
-            continue
+                table = read_part(file, manifest, without)
+                tables.append(table if take == ids else table.filter(pc.is_in(table["run"], pa.array(sorted(take)))))
+
+    def joined(tables: list[pa.Table]) -> pa.Table | None:
         # What an algorithm of one's own counts may be a column that other parts do not have.
-        table = pa.concat_tables(tables, promote_options="default").to_pandas()
-        if wanted is None:
-            found.append(table.sort_values([*list(RUN)[1:], by], ignore_index=True))
-        else:
-            places = pd.DataFrame({"run": wanted, "at": np.arange(len(wanted))})
-            found.append(places.merge(table, on="run").sort_values(["at", by], ignore_index=True))
-    return found[0], found[1]
+        return pa.concat_tables(tables, promote_options="default").unify_dictionaries() if tables else None
+
+    return joined(curves), joined(phases)
 
 
-def values_in(table: pd.DataFrame) -> list[str]:
-    """The columns of a table of runs that are neither settings nor empty: metrics, or diagnostics of phases."""
-    texts = table["hyperparameters"].unique() if "hyperparameters" in table else []
-    settings = {"at", *RUN, *(name for text in texts for name in json.loads(text))}
-    return [name for name in table if name not in settings and table[name].notna().any()]
+def values_of(table: pa.Table | None, by: str, wanted: np.ndarray, settings: Collection[str]) -> pd.DataFrame:
+    """Metrics or diagnostics of the wanted runs, in the order wanted; `at` is a run's place in it.
+
+    These are the columns that are neither settings nor empty.
+    """
+    if table is None:
+        return pd.DataFrame({"at": np.empty(0, int)})
+    values = [name for name in table.column_names if name not in settings and table[name].null_count < len(table)]
+    at, rows = places_of(table["run"], table[by], wanted)
+    found = table.select(values).take(rows).to_pandas()
+    found.insert(0, "at", at)
+    return found
+
+
+def places_of(runs: pa.ChunkedArray, by: pa.ChunkedArray, wanted: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Which of the wanted runs each row shall be of, run after run, and that row; one may be wanted twice."""
+    number, unique = pd.factorize(wanted)
+    run = pc.index_in(runs, pa.array(unique)).to_numpy()
+    order = np.lexsort([by.to_numpy(), run])
+    count = np.bincount(run, minlength=len(unique))
+    begin, count = (np.cumsum(count) - count)[number], count[number]
+    at = np.repeat(np.arange(len(wanted)), count)
+    within = np.arange(len(at)) - np.repeat(np.cumsum(count) - count, count)
+    return at, order[np.repeat(begin, count) + within]
 
 
 def load(folder: str | Path) -> Results:
     """All runs of a folder, as `Results`; labels tell apart what is there."""
     folder = Path(folder)
     manifest = read_manifest(folder)
-    found = read_runs(folder, manifest, None)
-    if found[0].empty:
+    curves, phases = read_parts(folder, manifest)
+    if curves is None:
         raise FileNotFoundError(f"{folder} holds no finished runs yet")
-    unique = found[0].drop_duplicates(["algorithm", "hyperparameters"])
-    keys = list(zip(unique["algorithm"], unique["hyperparameters"], strict=True))
-    given = {key: json.loads(key[1]) for key in keys}
-    labels = dict(zip(keys, labels_of([(key[0], given[key]) for key in keys]), strict=True))
+    _, first = np.unique(curves["run"].combine_chunks().indices.to_numpy(), return_index=True)
+    runs = curves.select(list(RUN)).take(first).to_pandas()
+    runs["run"] = runs["run"].astype(object)
+    runs = runs.sort_values(list(RUN)[1:], ignore_index=True)
+
+    # Few algorithms and hyperparameters, each of many runs.
+    variant = runs.groupby(["algorithm", "hyperparameters"], sort=False).ngroup().to_numpy()
+    titles, texts = (runs.loc[~pd.Series(variant).duplicated(), name] for name in ("algorithm", "hyperparameters"))
+    given = [json.loads(text) for text in texts]
+    labels = np.array(labels_of(list(zip(titles, given, strict=True))), dtype=object)
+    runs.insert(1, "label", labels[variant])
+
     tables = []
-    for table in found:
-        if table.empty:
+    for table, by in ((curves, "round"), (phases, "phase")):
+        values = values_of(table, by, runs["run"].to_numpy(), {*RUN, *(name for own in given for name in own)})
+        if not len(values):
             tables.append(pd.DataFrame())
             continue
-        own = list(zip(table["algorithm"], table["hyperparameters"], strict=True))
-        names = dict.fromkeys(name for key in dict.fromkeys(own) for name in given[key])
-        columns = {name: pd.Series([given[key].get(name, np.nan) for key in own]) for name in names}
-        new = table[["dataset", "algorithm"]].assign(label=[labels[key] for key in own])
-        new = pd.concat([new, table[list(RUN)[4:]], missing_as_nan(pd.DataFrame(columns))], axis=1)
-        tables.append(pd.concat([new, missing_as_nan(table[values_in(table)])], axis=1))
+        at = values.pop("at").to_numpy()
+        there, place = np.unique(variant[at], return_inverse=True)
+        own = missing_as_nan(pd.DataFrame([given[i] for i in there])).iloc[place]
+        place_and_run = runs[["dataset", "algorithm", "label", *list(RUN)[4:]]].iloc[at]
+        found = [part.reset_index(drop=True) for part in (place_and_run, own, missing_as_nan(values))]
+        tables.append(pd.concat(found, axis=1))
     settings = {
         "catalogs": manifest["catalogs"],
         **manifest["specification"],

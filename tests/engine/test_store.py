@@ -136,7 +136,10 @@ def test_other_readers_take_the_parts_as_one_table(mixed):
 
 
 def test_an_algorithm_that_tells_less_of_its_phases_has_the_same_columns(catalog, tmp_path):
-    fb.sweep(catalog, [fb.FedConPE(), fb.FedLinPE()], **SMALL, out=tmp_path)
+    algorithms = [fb.FedLinPE(), fb.FedConPE()]
+    played = fb.sweep(catalog, algorithms, **SMALL, out=tmp_path)
+    assert played.phases().groupby("algorithm")["lemma_holds"].count()["FedLinPE"] == 0, "not told is not false"
+    same(fb.sweep(catalog, algorithms, **SMALL, out=tmp_path), played)
     schemas = [pq.read_schema(path).remove_metadata() for path in tmp_path.glob("phases-*.parquet")]
     assert len(schemas) == 2
     assert str(schemas[0]) == str(schemas[1])
@@ -277,7 +280,7 @@ def spoil_flipped(folder):
     path = sorted(folder.glob("curves-*.parquet"))[0]
     content = bytearray(path.read_bytes())
     column = pq.ParquetFile(path).metadata.row_group(0).column(0)
-    content[column.data_page_offset + column.total_compressed_size - 60] ^= 1
+    content[column.dictionary_page_offset + column.total_compressed_size // 2] ^= 1
     path.write_bytes(content)
     return rf"^{path} (is damaged|was renamed or altered): delete it"
 
@@ -440,12 +443,12 @@ def test_ctrl_c_keeps_what_is_finished(catalog, tmp_path, small_parts, monkeypat
 
     def interrupted(self, rows, trace):
         add(self, rows, trace)
-        if sum(len(rows) for rows, _ in self.waiting) >= 3:
+        if sum(map(len, self.waiting)) >= 3:
             raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
         patch.setattr(FolderStore, "add", interrupted)
-        with pytest.raises(KeyboardInterrupt, match=r"^stopped: \d finished runs are kept; the same sweep with out="):
+        with pytest.raises(KeyboardInterrupt, match=r"^stopped: \d of 8 runs are kept; the same sweep with out="):
             fb.sweep(catalog, fb.Uniform(), **SMALL, out=tmp_path)
     kept = len(fb.Results.load(tmp_path).final())
     assert 3 <= kept < 8
@@ -455,21 +458,33 @@ def test_ctrl_c_keeps_what_is_finished(catalog, tmp_path, small_parts, monkeypat
 
 
 def test_ctrl_c_while_a_part_is_written(catalog, tmp_path, monkeypatch, computed):
+    """Twice: while the part is written, and while the sweep waits for that."""
     sync, calls = os.fsync, []
 
     def interrupted(descriptor):
         calls.append(descriptor)
-        if len(calls) == 3:  # after the manifest and its folder
-            raise KeyboardInterrupt
+        if len(calls) in (3, 4):  # after the manifest and its folder
+            signal.raise_signal(signal.SIGINT)
+            time.sleep(0.2)
         sync(descriptor)
 
     monkeypatch.setattr(os, "fsync", interrupted)
-    with pytest.raises(KeyboardInterrupt, match=r"^stopped: 8 finished runs are kept"):
+    with pytest.raises(KeyboardInterrupt, match=r"^stopped: 8 of 8 runs are kept"):
         fb.sweep(catalog, fb.Uniform(), **SMALL, out=tmp_path)
+    assert len(calls) == 4
     assert not list(tmp_path.glob(".*"))
     computed.clear()
     assert len(fb.sweep(catalog, fb.Uniform(), **SMALL, out=tmp_path).final()) == 8
     assert computed == []
+
+
+def test_ctrl_c_without_a_folder(catalog, monkeypatch):
+    def interrupted(self, rows, trace):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Store, "add", interrupted)
+    with pytest.raises(KeyboardInterrupt, match=r"^stopped: without out= nothing is kept$"):
+        fb.sweep(catalog, fb.Uniform(), **SMALL)
 
 
 def test_two_processes_on_one_folder(catalog, tmp_path):
@@ -528,9 +543,9 @@ from fedbandit_jax.engine import store
 store.PART_SECONDS = 0
 fb.Uniform.clients_per_core = fb.FedLinPE.clients_per_core = lambda *_: 12
 write = store.FolderStore.write
-def logged(self, rows, trace):
+def logged(self, rows, curves, phases):
     assert not self.stored & set(self.ids[rows])  # found on disk at the start, or written since
-    write(self, rows, trace)
+    write(self, rows, curves, phases)
     with open(sys.argv[3], "a") as log:
         log.writelines(f"{run} {time.time()}\\n" for run in self.ids[rows])
 store.FolderStore.write = logged
