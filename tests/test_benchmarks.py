@@ -308,6 +308,15 @@ def test_help_names_the_suites():
     assert "--quick" in text
 
 
+def test_a_second_measurement_of_a_day_gets_a_file_of_its_own(tmp_path):
+    first = tmp_path / "bench-2026-11-01.json"
+    names = []
+    for _ in range(3):
+        names.append(cli_bench.new_file(first).name)
+        (tmp_path / names[-1]).touch()
+    assert names == ["bench-2026-11-01.json", "bench-2026-11-01-2.json", "bench-2026-11-01-3.json"]
+
+
 def test_benchmarks_are_those_of_this_checkout():
     assert Path(cli_bench.benchmarks().__file__).parent == ROOT / "benchmarks"
 

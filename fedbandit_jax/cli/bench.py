@@ -3,6 +3,7 @@
 import sys
 from datetime import date
 from importlib import import_module
+from itertools import count
 from pathlib import Path
 from types import ModuleType
 from typing import Annotated
@@ -17,15 +18,16 @@ console = Console()
 
 
 def bench(
-    suites: Annotated[list[str] | None, typer.Argument(metavar="[SUITE]...", help="All by default.")] = None,
+    suites: Annotated[list[str] | None, typer.Argument(metavar="SUITE", help="All by default.")] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Smaller sizes, in three to four minutes.")] = False,
     out: Annotated[Path | None, typer.Option(help="File for the results; a figure of the same name beside it.")] = None,
     compare: Annotated[Path | None, typer.Option(metavar="OLD.json", help="Say what changed beyond noise.")] = None,
 ) -> None:
     """Measure the simulator on the devices of this machine.
 
-    Suites: linalg, design, compile, throughput, growth, devices, peers. Results go to results/bench/bench-DATE.json and
-    a figure beside it, or to OUT. What cannot be measured here is named and left out. The machine should be idle.
+    Suites: linalg, design, compile, throughput, growth, devices, peers. Results go to results/bench/bench-DATE.json,
+    bench-DATE-2.json and so on, and a figure beside it, or to OUT. What cannot be measured here is named and left out.
+    The machine should be idle.
     """
     jax.config.update("jax_enable_compilation_cache", False)  # compilation is measured too
     runner = import_module(f"{benchmarks().__name__}.runner")
@@ -33,7 +35,7 @@ def bench(
     known = benchmarks().SUITES
     chosen = [_checks.choice("suite", suite, known) for suite in suites or known]
     old = runner.load(compare) if compare else None
-    path = out or Path(f"results/bench/bench-{date.today()}.json")
+    path = out or new_file(Path(f"results/bench/bench-{date.today()}.json"))
     results = runner.run(list(dict.fromkeys(chosen)), measure.Effort(1 if quick else 2), say)
     runner.save(results, path)
     say(f"\nResults are in {path}")
@@ -42,6 +44,12 @@ def bench(
         say(f"and drawn in {figure}")
     if old is not None:
         runner.say_changes(old, results, say)
+
+
+def new_file(path: Path) -> Path:
+    """This path, or the first of -2, -3 ... that is free."""
+    names = (path.with_stem(f"{path.stem}-{i}" if i > 1 else path.stem) for i in count(1))
+    return next(name for name in names if not name.exists())
 
 
 def benchmarks() -> ModuleType:
