@@ -17,7 +17,7 @@ from fedbandit_jax.algorithms import FedConPE, SharedLinUCB
 from fedbandit_jax.datasets import synthetic
 from fedbandit_jax.engine.calls import sweep
 from fedbandit_jax.papers import theory
-from fedbandit_jax.papers.verdict import FAILS, HOLDS, TOLERANCE, Row, decide, decide_all
+from fedbandit_jax.papers.verdict import FAILS, HOLDS, TOLERANCE, Row, decide, decide_all, decide_each
 from fedbandit_jax.results import statistics
 from fedbandit_jax.results.results import Results
 from fedbandit_jax.worlds.catalog import Catalog
@@ -196,21 +196,23 @@ def judge_lower_bound(results: Results) -> Row:
     """On the worst of the hard instances, no algorithm's mean regret is below the lower bound."""
     final = results.final()
     bound = float(theory.regret_lower_bound(HARD_HORIZON, dim=DIM, clients=CLIENTS))
-    found = {}
-    for label, group in final.groupby("label"):
-        by_user = group.groupby("user")["regret"]
-        worst = by_user.get_group(by_user.mean().idxmax()).to_numpy() / bound
-        half = float(statistics.half_width(worst))
-        found[label] = (float(worst.mean()), float(worst.mean()) - half, float(worst.mean()) + half)
-    least = min(found, key=lambda label: found[label][0])
-    told = [
-        f"{label} {value:.0f} times the bound [{low:.0f}, {high:.0f}]" for label, (value, low, high) in found.items()
-    ]
+
+    def multiples(confidence: float) -> pd.DataFrame:
+        rows = []
+        for label, group in final.groupby("label"):
+            by_user = group.groupby("user")["regret"]
+            worst = by_user.get_group(by_user.mean().idxmax()).to_numpy() / bound
+            half = float(statistics.half_width(worst, confidence=confidence))
+            rows.append((label, worst.mean(), worst.mean() - half, worst.mean() + half))
+        return pd.DataFrame(rows, columns=["label", "value", "low", "high"])
+
+    table = decide_each(multiples, least=1)
+    least = table.loc[table["value"].idxmin()]
     return row(
         "on the hard instance no algorithm's regret is below the lower bound",
-        decide_all([decide(low, high, 1) for _, low, high in found.values()]),
-        found[least],
-        ", ".join(told),
+        decide_all(table["word"].tolist()),
+        (float(least["value"]), float(least["low"]), float(least["high"])),
+        ", ".join(f"{r.label} {r.value:.0f} times the bound [{r.low:.0f}, {r.high:.0f}]" for r in table.itertuples()),
     )
 
 

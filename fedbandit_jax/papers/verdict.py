@@ -2,10 +2,12 @@
 
 A claim holds if the whole 95 % interval of what was measured clears it, does not hold if the whole interval falls short
 of it, and is undecided otherwise. A claim about every baseline holds if it holds for each, and does not if it fails for
-one. Users are the units of these intervals: they speak of other users of the same data too.
+one. One of several decides there, so that it fails only by an interval widened for their number: what is true of all is
+refuted no more often than what is true of one. Users are the units of these intervals: they speak of other users of the
+same data too.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -40,6 +42,26 @@ def decide_all(words: Sequence[str]) -> str:
     return HOLDS if words and set(words) == {HOLDS} else UNDECIDED
 
 
+def confidence_of_each(count: int) -> float:
+    """That several intervals need to be right all at once as often as one of them alone (Bonferroni)."""
+    return 1 - (1 - statistics.CONFIDENCE) / max(count, 1)
+
+
+def decide_each(
+    intervals: Callable[[float], pd.DataFrame], least: float = -np.inf, most: float = np.inf
+) -> pd.DataFrame:
+    """The rows of a claim about each of several, with a word on each; `intervals` gives them for a confidence.
+
+    Where a row's own interval clears the claim, it is the row's: all of them must. Else it is the widened one.
+    """
+    plain = intervals(statistics.CONFIDENCE)
+    wide = intervals(confidence_of_each(len(plain)))
+    holds = (least <= plain["low"]) & (plain["high"] <= most)
+    table = plain.assign(**{end: plain[end].where(holds, wide[end]) for end in ("low", "high")})
+    words = [decide(low, high, least, most) for low, high in zip(table["low"], table["high"], strict=True)]
+    return table.assign(word=words)
+
+
 def judge(experiment: Experiment, results: Results) -> list[Row]:
     """The rows of the verdict table that an experiment gives, without preset and data set."""
     if experiment.x == "clients":
@@ -51,7 +73,7 @@ def judge(experiment: Experiment, results: Results) -> list[Row]:
     elif experiment.metric == "theta_error":
         rows = [judge_accuracy(experiment, results)]
     else:
-        rows = [judge_below(results.compare(US), experiment.claim, experiment.least_percent, "regret")]
+        rows = [judge_below(results, experiment.claim, experiment.least_percent, "regret", "regret")]
     tell = explain_questions if experiment.metric == "conversations" else explain
     for row in rows:
         about_baselines = row.pop("about_baselines", False)  # of which FedConPE's phases tell nothing
@@ -59,13 +81,17 @@ def judge(experiment: Experiment, results: Results) -> list[Row]:
     return [{"experiment": experiment.id, **row} for row in rows]
 
 
-def judge_below(comparisons: pd.DataFrame, claim: str, percent: float, what: str, others: Any = BASELINES) -> Row:
-    """FedConPE lies at least `percent` below each of the others; the row tells of the one that decides."""
-    table = comparisons[comparisons["other"].isin(others)]
-    words = [decide(low, high, percent) for low, high in zip(table["low"], table["high"], strict=True)]
-    verdict = decide_all(words)
+def judge_below(results: Results, claim: str, percent: float, metric: str, what: str) -> Row:
+    """FedConPE lies at least `percent` below each of the baselines; the row tells of the one that decides."""
+
+    def comparisons(confidence: float) -> pd.DataFrame:
+        table = results.compare(US, metric, confidence)
+        return table[table["other"].isin(BASELINES)]
+
+    table = decide_each(comparisons, least=percent)
+    verdict = decide_all(table["word"].tolist())
     # The others that make the verdict; among them, the one that FedConPE beats least.
-    decisive = table[[word == verdict for word in words]]
+    decisive = table[table["word"] == verdict]
     worst = decisive.loc[decisive["percent_below"].idxmin()]
     value, low, high = (float(worst[name]) for name in ("percent_below", "low", "high"))
     return {
@@ -90,7 +116,7 @@ def apart(value: float, low: float, high: float, other: str) -> str:
 def judge_accuracy(experiment: Experiment, results: Results) -> Row:
     """The mean error over the first rounds is the lowest."""
     early = mean_over_rounds(results, experiment.metric, experiment.last_round or experiment.horizon)
-    return judge_below(early.compare(US, experiment.metric), experiment.claim, 0, "mean error")
+    return judge_below(early, experiment.claim, 0, experiment.metric, "mean error")
 
 
 def mean_over_rounds(results: Results, metric: str, last: int) -> Results:
@@ -122,11 +148,14 @@ def judge_questions(results: Results, schedule: str) -> Row:
 
 def judge_linear(results: Results) -> Row:
     """Each baseline's regret grows like M."""
-    table = results.exponent("clients")
-    table = table[table["label"].isin(BASELINES)]
-    words = [decide(low, high, 1 - TOLERANCE, 1 + TOLERANCE) for low, high in table[["low", "high"]].to_numpy()]
-    verdict = decide_all(words)
-    decisive = table[[word == verdict for word in words]]
+
+    def exponents(confidence: float) -> pd.DataFrame:
+        table = results.exponent("clients", confidence=confidence)
+        return table[table["label"].isin(BASELINES)]
+
+    table = decide_each(exponents, 1 - TOLERANCE, 1 + TOLERANCE)
+    verdict = decide_all(table["word"].tolist())
+    decisive = table[table["word"] == verdict]
     worst = decisive.loc[(decisive["exponent"] - 1).abs().idxmax()]
     return {
         "claim": f"the baselines' regret grows linearly in M: exponents 1 ± {TOLERANCE:g}",

@@ -50,7 +50,11 @@ class Results:
         return self._phases.copy()
 
     def summary(self, metric: str = "regret", interval: str = "t") -> pd.DataFrame:
-        """Mean, standard deviation, count and 95 % interval, "t" or "bootstrap", of a final metric per setting."""
+        """Mean, standard deviation, count and 95 % interval of a final metric per setting.
+
+        The interval "t" is mean ± t s / sqrt(U) of the U users' means. "log" is for users that differ by factors: the
+        t-interval of the mean's logarithm, by the jackknife.
+        """
         _checks.choice("metric", metric, self.metrics)
         _checks.choice("interval", interval, statistics.INTERVALS)
         groups = self.final().groupby(self.setting_columns(), dropna=False, sort=False)
@@ -65,12 +69,20 @@ class Results:
         levels = [_checks.real("levels", level, 0, 1) for level in levels]
         return statistics.quantile_table(self._curves, [*self.setting_columns(), "round"], metric, levels)
 
-    def exponent(self, parameter: str, metric: str = "regret", label: str | None = None) -> pd.DataFrame:
-        """Fitted p of final metric = factor * parameter^p, with a 95 % interval, for each label and place.
+    def exponent(
+        self,
+        parameter: str,
+        metric: str = "regret",
+        label: str | None = None,
+        confidence: float = statistics.CONFIDENCE,
+    ) -> pd.DataFrame:
+        """Fitted p of final metric = factor * parameter^p, with a 95 % or other interval, for each label and place.
 
-        A hyperparameter that is swept leaves the label: FedConPE N=1 and FedConPE N=2 are FedConPE.
+        A hyperparameter that is swept leaves the label: FedConPE N=1 and FedConPE N=2 are FedConPE. The interval is a
+        t-interval over users, by the jackknife.
         """
         _checks.choice("metric", metric, self.metrics)
+        confidence = _checks.real("confidence", confidence, 0, 1, "()")
         final = self.final().dropna(subset=metric)
         statistics.check_varied("parameter", parameter, statistics.varied_parameters(final, self.setting_columns()))
         lines = statistics.swept_lines(final, parameter)
@@ -80,7 +92,7 @@ class Results:
         for name, _, group in lines:
             if label in (None, name):
                 place = {c: group[c].iloc[0] for c in statistics.PLACES if c != parameter}
-                rows.append({"label": name} | place | statistics.power_law(group, parameter, metric))
+                rows.append({"label": name} | place | statistics.power_law(group, parameter, metric, confidence))
         return pd.DataFrame(rows)
 
     @property
@@ -102,13 +114,15 @@ class Results:
         )
         return Results(curves, phases, self.settings)
 
-    def compare(self, label: str, metric: str = "regret") -> pd.DataFrame:
-        """How many percent `label` lies below each other algorithm at the last round, with a 95 % interval.
+    def compare(self, label: str, metric: str = "regret", confidence: float = statistics.CONFIDENCE) -> pd.DataFrame:
+        """How many percent `label` lies below each other algorithm at the last round, with a 95 % or other interval.
 
         Paired: both play the same users, arm sets and seeds, and only runs that both have count. `difference` is
-        label's mean less the other's. The intervals are bootstraps over users, then seeds within a user.
+        label's mean less the other's. The intervals are t-intervals over users: of the ratio's logarithm, by the
+        jackknife, and of the difference.
         """
         _checks.choice("metric", metric, self.metrics)
+        confidence = _checks.real("confidence", confidence, 0, 1, "()")
         final = self.final()
         _checks.choice("label", label, final["label"].unique())
         where = list(statistics.PLACES)
@@ -120,7 +134,7 @@ class Results:
             for other in table.columns.drop(label):
                 pairs = table[[label, other]].dropna()
                 if len(pairs):
-                    found = statistics.paired(pairs)
+                    found = statistics.paired(pairs, confidence)
                     rows.append(dict(zip(where, place, strict=True)) | {"label": label, "other": other} | found)
         return pd.DataFrame(rows)
 

@@ -1,6 +1,5 @@
 """Statistics of runs: intervals whose units are users, quantiles, paired comparisons, fitted exponents."""
 
-import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -11,32 +10,43 @@ from fedbandit_jax import _checks
 from fedbandit_jax.results.labels import labels_of
 
 CONFIDENCE = 0.95
-LEAST_SHARE = 1e-3  # of a mean that a resampled mean may have where it divides
-RESAMPLES = 4000
-INTERVALS = ("t", "bootstrap")
+INTERVALS = ("t", "log")
+LEAST_SHARE = 1e-9  # of a mean: what the other users have less of than this, they do not have
 PLACES = ("dataset", "clients", "arms", "horizon", "noise")  # where algorithms meet
-_DRAWS_AT_ONCE = 2_000_000
 
 
-def interval_units(group: pd.DataFrame, metric: str) -> np.ndarray:
-    """The independent units behind a mean: users where they differ (each its mean over seeds), else seeds."""
-    by_user = group.groupby("user")[metric].mean()
-    return by_user.to_numpy() if len(by_user) > 1 else group[metric].to_numpy()
+def interval_units(runs: pd.DataFrame) -> np.ndarray:
+    """The independent units behind means, (units, columns): users (each its mean over seeds), or one user's seeds."""
+    by_user = runs.groupby(level="user").mean()
+    return (by_user if len(by_user) > 1 else runs).to_numpy(float)
 
 
-def half_width(units: np.ndarray, axis: int = 0) -> np.ndarray:
-    """Half the 95 % t-interval of the mean of independent units; NaN for a single one."""
+def half_width(units: np.ndarray, axis: int = 0, confidence: float = CONFIDENCE) -> np.ndarray:
+    """Half the t-interval of the mean of independent units; NaN for a single one."""
     n = units.shape[axis]
     if n < 2:
         return np.full(units.mean(axis=axis).shape, np.nan)
-    return np.asarray(t_quantile(n) * units.std(axis=axis, ddof=1) / np.sqrt(n))
+    return np.asarray(t_quantile(n, confidence) * units.std(axis=axis, ddof=1) / np.sqrt(n))
 
 
-def t_quantile(units: int) -> float:
+def log_half_width(units: np.ndarray, weights: np.ndarray, confidence: float = CONFIDENCE) -> np.ndarray:
+    """Half the t-interval of log(means) @ weights, of units (..., units, columns), by the jackknife.
+
+    It is the t-interval of the mean of Tukey's pseudo-values, U f - (U - 1) f_without_u. On the scale of logarithms it
+    covers what it says also where few units differ by factors. NaN for a single unit, or if one has all there is.
+    """
+    n = units.shape[-2]
+    total = units.sum(axis=-2, keepdims=True)
+    others = (total - units) / max(n - 1, 1)
+    others = np.where(others > np.maximum(LEAST_SHARE * total / n, 0), others, np.nan)
+    return half_width((n - 1) * (np.log(others) @ weights), -1, confidence)
+
+
+def t_quantile(units: int, confidence: float = CONFIDENCE) -> float:
     """Of Student's t, for an interval of the mean of some units."""
     from scipy.special import stdtrit  # here, as it is slow to import
 
-    return float(stdtrit(units - 1, (1 + CONFIDENCE) / 2))
+    return float(stdtrit(units - 1, (1 + confidence) / 2))
 
 
 def half_width_given_users(group: pd.DataFrame, metric: str) -> float:
@@ -64,92 +74,36 @@ def share_interval(count: int, total: int) -> tuple[float, float]:
 def mean_interval(group: pd.DataFrame, metric: str, interval: str = "t") -> pd.Series:
     """Count, mean, standard deviation over runs, and the 95 % interval of the mean."""
     mean = group[metric].mean()
-    if interval == "bootstrap":
-        means, units = bootstrap_means(group[[metric]].to_numpy(), group["user"].to_numpy(), np.ones(1))
-        low, high = percentile_interval(means[:, 0], units)
+    units = interval_units(group.set_index("user")[[metric]])
+    if interval == "log":
+        factor = float(np.exp(log_half_width(units, np.ones(1))))
+        low, high = mean / factor, mean * factor
     else:
-        half = float(half_width(interval_units(group, metric)))
+        half = float(half_width(units[:, 0]))
         low, high = mean - half, mean + half
     return pd.Series({"count": len(group), "mean": mean, "sd": group[metric].std(), "low": low, "high": high})
 
 
-def bootstrap_means(
-    values: np.ndarray, users: np.ndarray, direction: np.ndarray, resamples: int = RESAMPLES, seed: int = 0
-) -> tuple[np.ndarray, int]:
-    """Means of resampled runs (resamples, C), and the number of units; `values` has a row per run, C columns.
+def paired(pairs: pd.DataFrame, confidence: float = CONFIDENCE) -> dict[str, float]:
+    """Two columns of paired runs, index (user, seed): percent the first lies below, and difference, with intervals.
 
-    Users are drawn with replacement, then seeds within each drawn user; with one user, seeds alone. A user's mean
-    already carries the noise of its seeds, so drawing seeds as well would count that noise twice. User means are
-    therefore shrunk towards the centre, by the factor that makes the variance of the resampled mean of
-    values @ direction equal to s^2 / U, the unbiased one (Davison and Hinkley 1997, section 3.8).
+    The ratio's interval is one of its logarithm. It is a point if the first is 0 in every run.
     """
-    _, users = np.unique(users, return_inverse=True)
-    if users.max() == 0:
-        users = np.arange(len(values))
-    order = np.argsort(users, kind="stable")
-    values, users = values[order].astype(float), users[order]
-    seeds = np.bincount(users)
-    begin = np.cumsum(seeds) - seeds
-    U = len(seeds)
-    user_means = np.add.reduceat(values, begin) / seeds[:, None]
-    center = user_means.mean(axis=0)
-    spread = np.sqrt(seeds / np.maximum(seeds - 1, 1))  # so that a residual's variance is the unbiased one
-    residuals = (values - user_means[users]) * spread[users][:, None]
-    between = (((user_means - center) @ direction) ** 2).sum()
-    within = ((residuals @ direction) ** 2 / seeds[users] ** 2).sum()
-    unbiased = U / max(U - 1, 1)
-    shrink = np.sqrt(max(unbiased - within / between, 0)) if between > 0 else np.sqrt(unbiased)
-    deviations = shrink * (user_means - center)
-
-    rng = np.random.default_rng(seed)
-    most = int(seeds.max())
-    at_once = max(1, _DRAWS_AT_ONCE // (U * most))
-    parts = []
-    for start in range(0, resamples, at_once):
-        drawn = rng.integers(U, size=(min(at_once, resamples - start), U))
-        means = center + deviations[drawn].mean(axis=1)
-        if most > 1:
-            count = seeds[drawn][..., None]
-            run = begin[drawn][..., None] + (rng.random((*drawn.shape, most)) * count).astype(int)
-            real = (np.arange(most) < count) / count
-            means += np.stack([(column[run] * real).sum(axis=2).mean(axis=1) for column in residuals.T], axis=1)
-        parts.append(means)
-    return np.concatenate(parts), U
-
-
-def percentile_interval(draws: np.ndarray, units: int) -> tuple[float, float]:
-    """The 95 % interval between quantiles of bootstrap draws; NaN for a single unit.
-
-    Quantiles lie further out for few units, as those of t lie beyond the normal ones (Hesterberg 2015). Below five
-    units a bootstrap has too few distinct draws to follow that: 92 % coverage with four single runs, 83 % with three.
-    """
-    if units < 2:
-        return float("nan"), float("nan")
-    tail = math.erfc(t_quantile(units) / math.sqrt(2)) / 2
-    low, high = np.quantile(draws, [tail, 1 - tail])
-    return float(low), float(high)
-
-
-def paired(pairs: pd.DataFrame) -> dict[str, float]:
-    """Two columns of paired runs, index (user, seed): percent the first lies below, and difference, with intervals."""
-    values, users = pairs.to_numpy(), pairs.index.get_level_values("user").to_numpy()
-    by_user = pairs.groupby(level="user").mean() if len(set(users)) > 1 else pairs
-    ours, theirs = by_user.mean()
-    found: dict[str, float] = {"pairs": len(pairs)}
-    if theirs == 0:
-        found |= dict.fromkeys(("percent_below", "low", "high"), float("nan"))
-    else:
-        means, units = bootstrap_means(values, users, np.array([1, -ours / theirs]))
-        # No metric is negative, but a resampled mean of few, very different runs can be: then one of the two is next
-        # to nothing, and so is the ratio, or it is large.
-        largest = np.maximum(means[:, 0], 0) / (LEAST_SHARE * theirs)
-        ratios = means[:, 0] / means[:, 1]
-        ratios = np.where(ratios >= 0, ratios, np.where(means[:, 1] > 0, 0, largest))
-        low, high = percentile_interval(100 * (1 - ratios), units)
-        found |= {"percent_below": 100 * (1 - ours / theirs), "low": low, "high": high}
-    means, units = bootstrap_means(values, users, np.array([1.0, -1.0]))
-    low, high = percentile_interval(means[:, 0] - means[:, 1], units)
-    return found | {"difference": ours - theirs, "difference_low": low, "difference_high": high}
+    units = interval_units(pairs)
+    ours, theirs = units.mean(axis=0)
+    ratio = ours / theirs if theirs != 0 else float("nan")
+    nothing = len(units) > 1 and not units[:, 0].any()
+    factor = 1.0 if nothing else float(np.exp(log_half_width(units, np.array([1.0, -1.0]), confidence)))
+    half = float(half_width(units[:, 0] - units[:, 1], confidence=confidence))
+    return {
+        "pairs": len(pairs),
+        "percent_below": 100 * (1 - ratio),
+        "low": 100 * (1 - ratio * factor),
+        "high": 100 * (1 - ratio / factor),
+        "difference": ours - theirs,
+        "difference_low": ours - theirs - half,
+        "difference_high": ours - theirs + half,
+    }
 
 
 def quantile_table(table: pd.DataFrame, keys: Sequence[str], metric: str, levels: Sequence[float]) -> pd.DataFrame:
@@ -158,31 +112,31 @@ def quantile_table(table: pd.DataFrame, keys: Sequence[str], metric: str, levels
     return found.rename(columns=lambda level: f"q{100 * level:g}").rename_axis(columns=None).reset_index()
 
 
-def power_law(table: pd.DataFrame, parameter: str, metric: str) -> dict[str, float]:
-    """Least squares of log(mean) = log(factor) + exponent log(parameter), with the exponent's 95 % interval.
+def power_law(table: pd.DataFrame, parameter: str, metric: str, confidence: float = CONFIDENCE) -> dict[str, float]:
+    """Least squares of log(mean) = log(factor) + exponent log(parameter), with the exponent's interval.
 
-    Resampled are the users and seeds that all values of the parameter share, and the exponent follows their means to
-    first order, as a resampled mean near 0 has no useful logarithm. NaN where a value or a mean is not positive.
+    The interval is of the users and seeds that all values of the parameter share. NaN where a value or a mean is not
+    positive.
     """
     nothing = dict.fromkeys(("exponent", "low", "high", "factor"), float("nan"))
     runs = table.assign(**{parameter: table[parameter].astype(float)})
     runs = runs.pivot_table(index=["user", "seed"], columns=parameter, values=metric, aggfunc="mean")
     at = runs.columns.to_numpy(float)
-    means = (runs.groupby(level="user").mean() if runs.index.get_level_values("user").nunique() > 1 else runs).mean()
-    means = means.to_numpy()
+    means = np.nanmean(interval_units(runs), axis=0)
     if len(at) < 2 or at.min() <= 0 or not means.min() > 0:
         return {"points": len(at), **nothing}
-    log = np.log(at) - np.log(at).mean()
-    weights = log / (log @ log)
+    weights = slope_weights(at)
     exponent = float(weights @ np.log(means))
     factor = float(np.exp(np.log(means).mean() - exponent * np.log(at).mean()))
-    low = high = float("nan")
     common = runs.dropna()
-    if len(common):
-        users = common.index.get_level_values("user").to_numpy()
-        draws, units = bootstrap_means(common.to_numpy(), users, weights / means)
-        low, high = percentile_interval(exponent + (draws / means - 1) @ weights, units)
-    return {"points": len(at), "exponent": exponent, "low": low, "high": high, "factor": factor}
+    half = float(log_half_width(interval_units(common), weights, confidence)) if len(common) else float("nan")
+    return {"points": len(at), "exponent": exponent, "low": exponent - half, "high": exponent + half, "factor": factor}
+
+
+def slope_weights(at: np.ndarray) -> np.ndarray:
+    """What the least-squares slope over log(at) weighs its points with."""
+    log = np.log(at) - np.log(at).mean()
+    return log / (log @ log)
 
 
 def setting_columns(table: pd.DataFrame) -> list[str]:

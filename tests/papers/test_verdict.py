@@ -5,6 +5,7 @@ import pandas as pd
 import pytest
 
 import fedbandit_jax as fb
+from benchmarks.coverage import refuted
 from fedbandit_jax.papers import verdict
 from fedbandit_jax.papers.fedconpe import BASELINES, EXPERIMENTS
 from fedbandit_jax.papers.verdict import FAILS, HOLDS, UNDECIDED
@@ -69,6 +70,31 @@ def test_all_of_several():
     assert verdict.decide_all([HOLDS, UNDECIDED]) == UNDECIDED
     assert verdict.decide_all([HOLDS, UNDECIDED, FAILS]) == FAILS
     assert verdict.decide_all([]) == UNDECIDED
+
+
+def test_each_holds_by_its_own_interval_and_fails_by_a_wider_one():
+    """Four values against at least 5; the wide interval is twice the plain one, and the row's where it decided."""
+    value, half = np.array([7.0, 7.0, 3.0, 3.0]), np.array([1.5, 2.5, 1.5, 0.5])
+    asked = []
+
+    def intervals(confidence):
+        asked.append(confidence)
+        width = half if confidence == 0.95 else 2 * half
+        return pd.DataFrame({"value": value, "low": value - width, "high": value + width})
+
+    table = verdict.decide_each(intervals, least=5)
+    assert asked == [0.95, pytest.approx(1 - 0.05 / 4)]
+    assert table["word"].tolist() == [HOLDS, UNDECIDED, UNDECIDED, FAILS]
+    assert table["low"].tolist() == [5.5, 2, 0, 2]
+    assert table["high"].tolist() == [8.5, 12, 6, 4]
+
+
+@pytest.mark.parametrize("baselines", [1, 4, 6])
+def test_a_true_claim_is_seldom_refuted(baselines):
+    """Of six users: at most 2.5 %, however many baselines there are. An interval for each alone does not keep that."""
+    each, together = (refuted(6, baselines, level) for level in (0.95, verdict.confidence_of_each(baselines)))
+    assert together < 0.025
+    assert each == together if baselines == 1 else each > 0.05
 
 
 # --------------------------------------------------------------------------------------------- percent below baselines

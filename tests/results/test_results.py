@@ -265,11 +265,11 @@ def test_compare_has_an_interval_over_users():
         .iloc[0]
     )
     assert row["percent_below"] == pytest.approx(100 * (1 - ours.mean() / theirs.mean()))
-    # Nearly all the spread is that of the 40 user means of `ours`; their ratio to 100 makes it a percentage. The
-    # bootstrap's normal interval agrees to its own error, 2000 draws for a 2.5 % tail, and to sqrt(39/40): 10 %.
-    half = 1.96 * ours.mean(axis=1).std(ddof=1) / np.sqrt(40)
-    assert row["high"] - row["percent_below"] == pytest.approx(half, rel=0.15)
-    assert row["percent_below"] - row["low"] == pytest.approx(half, rel=0.15)
+    # Nearly all the spread is that of the 40 user means of `ours`; their ratio to 100 makes it a percentage. It is
+    # nearly symmetric, as the interval of the ratio's logarithm is short.
+    half = scipy.stats.t.ppf(0.975, 39) * scipy.stats.sem(ours.mean(axis=1))
+    assert row["high"] - row["percent_below"] == pytest.approx(half, rel=0.05)
+    assert row["percent_below"] - row["low"] == pytest.approx(half, rel=0.05)
 
 
 def test_compare_stays_within_a_place_and_checks_its_label():
