@@ -60,7 +60,7 @@ def sweep(
         Console(stderr=True).print(f"{stop or 'stopped'}: {again}", highlight=False, markup=False, soft_wrap=True)
         raise typer.Exit(130) from None
     if jax.process_index() == 0:
-        results.summary().to_csv(folder / "summary.csv", index=False)
+        results.summary(columns="all").to_csv(folder / "summary.csv", index=False)
         told = results.settings
         tell.say(
             f"{checked.num_cells} cells, {checked.num_runs} runs: {told['runs_computed']} computed in "

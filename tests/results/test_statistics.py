@@ -85,7 +85,7 @@ def test_the_percentile_interval_by_hand():
 def test_summary_with_the_bootstrap():
     """On normal data the two intervals agree, to the error of 4000 draws in a tail."""
     results = made_of(runs("A", 100 + 3 * NORMAL[:, :1] + NORMAL) + runs("B", [[4.0]]))
-    t, boot = (results.summary(interval=interval).set_index("label") for interval in ("t", "bootstrap"))
+    t, boot = (results.summary(interval=interval, columns="all").set_index("label") for interval in ("t", "bootstrap"))
     pd.testing.assert_frame_equal(t[["count", "mean", "sd"]], boot[["count", "mean", "sd"]])
     width = t.loc["A", "high"] - t.loc["A", "low"]
     assert boot.loc["A", "high"] - boot.loc["A", "low"] == pytest.approx(width, rel=0.15)
@@ -126,7 +126,7 @@ def test_pairing_pairs():
     theirs = 100 * np.exp(3 * NORMAL)
     ours = theirs - 10 - NORMAL[::-1]
     rows = runs("ours", ours) + runs("theirs", theirs)
-    found = made_of(rows).compare("ours").iloc[0]
+    found = made_of(rows).compare("ours", columns="all").iloc[0]
     assert found["pairs"] == 48
     assert found["difference"] == pytest.approx(np.mean(ours - theirs))
     units = (ours - theirs).mean(axis=1)
@@ -135,7 +135,7 @@ def test_pairing_pairs():
     for end, sign in (("difference_low", -1), ("difference_high", 1)):
         assert found[end] == pytest.approx(units.mean() + sign * half, abs=0.2 * half)
     apart = [row | {"user": 11 - row["user"]} if row["label"] == "ours" else row for row in rows]
-    mixed = made_of(apart).compare("ours").iloc[0]
+    mixed = made_of(apart).compare("ours", columns="all").iloc[0]
     assert mixed["difference"] == pytest.approx(found["difference"])
     assert mixed["difference_high"] - mixed["difference_low"] > 50 * half
 
@@ -143,7 +143,7 @@ def test_pairing_pairs():
 def test_only_common_runs_are_compared():
     ours = [[1.0, 2.0], [3.0, 4.0], [np.nan, 50.0]]
     theirs = [[2.0, 4.0], [6.0, np.nan], [900.0, np.nan]]
-    found = made_of(runs("ours", ours) + runs("theirs", theirs)).compare("ours").iloc[0]
+    found = made_of(runs("ours", ours) + runs("theirs", theirs)).compare("ours", columns="all").iloc[0]
     assert (found["pairs"], found["percent_below"]) == (3, 50)
     # Users 0 and 1 have the means 1.5 and 3 against 3 and 6: a difference of -2.25.
     assert found["difference"] == -2.25
@@ -153,7 +153,9 @@ def test_only_common_runs_are_compared():
 
 
 def test_a_ratio_to_nothing_has_no_percentage():
-    found = made_of(runs("ours", [[1.0], [2.0]]) + runs("theirs", [[0.0], [0.0]])).compare("ours").iloc[0]
+    found = (
+        made_of(runs("ours", [[1.0], [2.0]]) + runs("theirs", [[0.0], [0.0]])).compare("ours", columns="all").iloc[0]
+    )
     assert np.isnan(found[["percent_below", "low", "high"]].astype(float)).all()
     assert found["difference"] == 1.5
 
