@@ -20,6 +20,7 @@ MOST_PANELS = 36
 MOST_COLUMNS = 6
 LEAST_WIDTH, LEAST_HEIGHT = 1.6, 1.5  # inches of a panel
 NAMES = 0.4  # inches of titles and names of axes
+SMALLER = 0.7  # markers than in a single panel
 FLAT = 3  # times as high as another panel, and the other would be flat on the same axis
 
 Cell = tuple[int, int]  # row and column
@@ -75,8 +76,9 @@ def draw(drawn: Mapping[Where, Sequence[Line]], names: Sequence[str], look: Look
     share_x, share_y = len(ends) == 1, y == "log" or bool(max(tops) <= FLAT * min(tops))
     at = positions(list(drawn), names)
     figure, grid = new_grid(at.values(), share_x, share_y)
-    for where, lines in drawn.items():
-        draw_curves(grid[at[where]], lines, look)
+    with plt.rc_context({"lines.markersize": SMALLER * plt.rcParams["lines.markersize"]}):
+        for where, lines in drawn.items():
+            draw_curves(grid[at[where]], lines, look)
     everywhere = lowest_mean([line for lines in drawn.values() for line in lines])
     for where, lines in drawn.items():  # after all are drawn, as limits that are set stay
         ax = grid[at[where]]
@@ -115,11 +117,11 @@ def new_grid(cells: Iterable[Cell], share_x: bool, share_y: bool) -> tuple[Figur
 
 
 def few_ticks(ax: Axes) -> None:
-    """Three steps or so: a panel has no room for more."""
-    for axis in (ax.xaxis, ax.yaxis):
+    """Two steps to the right and four up, or so: a panel has no room for more."""
+    for axis, steps in ((ax.xaxis, 2), (ax.yaxis, 4)):
         low, high = axis.get_view_interval()
         if axis.get_scale() == "linear":
-            axis.set_major_locator(MaxNLocator(4, steps=[1, 2, 5, 10]))
+            axis.set_major_locator(MaxNLocator(steps, steps=[1, 2, 2.5, 5, 10]))
         elif high < NARROW * low:
             axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
             axis.set_major_formatter(lambda value, _: show(float(value)))

@@ -1,6 +1,6 @@
 """Small multiples: what is in which panel, and that all of it can be seen."""
 
-from itertools import product
+from itertools import pairwise, product
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -114,7 +114,9 @@ def test_one_label_or_a_given_axes_has_one_panel():
 def test_all_of_a_figure_is_seen(count, places, width):
     labels = [f"algorithm {i}" for i in range(count)]
     with fb.plots.style(figure_figsize=(width, 3)):
-        figure = grid(labels, clients=places).plot.regret().figure
+        curves = grid(labels, clients=places).to_pandas()
+        long = curves.assign(round=60 * curves["round"], horizon=6000, regret=1000 * curves["regret"])
+        figure = fb.Results(long, curves[:0], {}).plot.regret().figure
         figure.canvas.draw()
         legend = figure.legends[0].get_window_extent()
         axes = [ax for ax in figure.axes if ax.axison]
@@ -122,6 +124,9 @@ def test_all_of_a_figure_is_seen(count, places, width):
         assert figure.get_size_inches()[0] == pytest.approx(width)
         assert all(ax.get_window_extent().width > 0.9 * figure.dpi for ax in axes)
         assert all(ax.get_window_extent().height > 0.8 * figure.dpi for ax in axes)
+        for ax in axes:
+            ticks = [tick.get_window_extent() for tick in ax.get_xticklabels() if tick.get_visible()]
+            assert not any(a.x1 + 2 > b.x0 for a, b in pairwise(ticks))
     assert not any(legend.overlaps(box) for box in boxes)
     assert not any(a.overlaps(b) for i, a in enumerate(boxes) for b in boxes[:i])
     for box in (legend, *boxes):
