@@ -11,6 +11,7 @@ from rich.table import Table
 import fedbandit_jax as fb
 from fedbandit_jax.cli.data import DATA_HELP
 from fedbandit_jax.engine.sweep import make_sweep
+from fedbandit_jax.results.numbers import number, with_half
 
 console = Console()
 
@@ -82,10 +83,9 @@ def show_summary(results: fb.Results, bound: float) -> None:
         cells = []
         for column in columns:
             mean, high = column.loc[label, ["mean", "high"]]
-            spread = f" ± {high - mean:.3g}" if high > mean else ""
-            cells.append((f"{mean:,.1f}" if mean >= 10 else f"{mean:.4g}") + spread)
+            cells.append(with_half(mean, high - mean))
         table.add_row(label, *cells)
-    table.add_row("upper bound (Theorem)", f"{bound:,.1f}", "", "", "")
+    table.add_row("upper bound (Theorem)", number(bound), "", "", "")
     console.print(table)
 
     phases = results.phases()
@@ -116,7 +116,7 @@ def save_run(results: fb.Results, bound: np.ndarray, out: Path) -> None:
 
     results.save(out)
     results.final().to_csv(out / "final.csv", index=False)
-    results.summary().to_csv(out / "summary.csv", index=False)
+    results.summary(columns="all").to_csv(out / "summary.csv", index=False)
     figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.5), layout="constrained")
     results.only("FedConPE").plot.regret(left)
     results.plot.regret(right)

@@ -59,7 +59,7 @@ def sweep(
     except KeyboardInterrupt as stop:  # its text says what is kept
         raise KeyboardInterrupt(f"{stop}: fedbandit sweep {file}" + (f" --out {out}" if out else "")) from None
     if jax.process_index() == 0:
-        results.summary().to_csv(folder / "summary.csv", index=False)
+        results.summary(columns="all").to_csv(folder / "summary.csv", index=False)
         told = results.settings
         tell.say(
             f"{checked.num_cells} cells, {checked.num_runs} runs: {told['runs_computed']} computed in "

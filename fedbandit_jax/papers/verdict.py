@@ -130,7 +130,7 @@ def mean_over_rounds(results: Results, metric: str, last: int) -> Results:
 
 def judge_questions(results: Results, schedule: str) -> Row:
     """FedConPE asks less than the baselines with a schedule, which all ask b(T)."""
-    asked = results.summary("conversations")
+    asked = results.summary("conversations", columns="all")
     others = asked[asked["schedule"] == schedule] if "schedule" in asked else asked[:0]
     allowed = float(others["mean"].min())
     ours = asked[asked["algorithm"] == US].iloc[0]

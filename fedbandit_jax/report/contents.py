@@ -20,6 +20,7 @@ from fedbandit_jax import _checks
 from fedbandit_jax.papers.fedconpe import EXPERIMENTS, LINE_UP, Experiment
 from fedbandit_jax.results import statistics
 from fedbandit_jax.results.drawing import AXIS_NAMES, Line, curve_lines, swept_lines
+from fedbandit_jax.results.numbers import number, with_half
 from fedbandit_jax.results.results import Results
 from fedbandit_jax.results.statistics import show
 
@@ -329,14 +330,13 @@ def summary_table(results: Results, places: Sequence[str]) -> Table:
 
 
 def mean_and_half(row: pd.Series) -> str:
-    half = row["high"] - row["mean"]
-    return short(row["mean"]) + (f" ± {half:.2g}" if half > 0 else "")
+    return with_half(row["mean"], row["high"] - row["mean"])
 
 
 def short(value: Any) -> str:
     """A value in few digits, or as it is."""
     if isinstance(value, float):
-        return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+        return number(value)
     if isinstance(value, Mapping):
         return ", ".join(f"{name} {short(entry)}" for name, entry in value.items())
     if isinstance(value, list | tuple):

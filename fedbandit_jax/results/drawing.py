@@ -20,6 +20,7 @@ STYLES = ("-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)), (0, (1, 1)), (0,
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<")
 BANDS = ("interval", "quantiles")
 SCALES = ("linear", "log")
+NARROW = 50  # a logarithmic axis from 1 to less has numbers, not powers
 AXIS_NAMES = {
     "regret": "regret",
     "conversations": "questions per client",
@@ -36,6 +37,8 @@ PHASE_METRICS = {
     "lambda_min": r"$\lambda_{\min}$",
     "max_gap": "largest gap of an active arm",
 }
+PHASE_COLUMNS = {"active": "active_mean", "lambda_min": "lambda_min_after"}  # behind these names; others are their own
+GEOMETRIC = ("max_gap", "theta_error", "eps")  # diagnostics that shrink from phase to phase by a factor
 STYLE: dict[str, Any] = {
     "figure.figsize": (5, 3.2),
     "figure.dpi": 150,
@@ -77,12 +80,6 @@ class Look:
         }
 
 
-def decimals(values: np.ndarray) -> int:
-    """Digits after the point that give the largest value three digits."""
-    largest = np.nanmax(np.abs(values))
-    return int(max(0, 2 - np.floor(np.log10(largest)))) if largest > 0 else 0
-
-
 def new_axes() -> Axes:
     return plt.subplots(layout="constrained")[1]
 
@@ -114,7 +111,7 @@ def scale(ax: Axes, x: str, y: str, lowest: float, zero: bool = True) -> None:
         ax.set_ylim(bottom=lowest / 2)
     for chosen, axis in ((x, ax.xaxis), (y, ax.yaxis)):
         low, high = axis.get_view_interval()
-        if chosen == "log" and high < 50 * low:  # 200, 300 rather than 2 x 10^2
+        if chosen == "log" and high < NARROW * low:  # 200, 300 rather than 2 x 10^2
             axis.set_major_formatter(LogFormatter(minor_thresholds=(2, 0.5)))
             axis.set_minor_formatter(LogFormatter(minor_thresholds=(2, 0.5)))
 
@@ -148,6 +145,20 @@ def finish(ax: Axes, own: bool) -> Axes:
     return ax
 
 
+def draw_curves(ax: Axes, lines: Sequence["Line"], look: Look) -> None:
+    """Middles and bands against the round; markers of different lines are at different rounds."""
+    for i, line in enumerate(lines):
+        every = max(len(line.at) // 6, 1)
+        drawn = look(line.label, line.place)
+        ax.plot(line.at, line.middle, label=line.name, markevery=(i % every, every), **drawn)
+        ax.fill_between(line.at, line.low, line.high, color=drawn["color"], alpha=0.25, linewidth=0)
+
+
+def lowest_mean(lines: Sequence["Line"]) -> float:
+    """The lowest that is positive."""
+    return min(line.middle[line.middle > 0].min(initial=np.inf) for line in lines)
+
+
 class Line(NamedTuple):
     """What is drawn for one label at one place: middles with their bands or bars, and a fitted power law or {}."""
 
@@ -172,9 +183,19 @@ class Line(NamedTuple):
         return text + (f" [{self.law['low']:.2f}, {self.law['high']:.2f}]" if np.isfinite(self.law["low"]) else "")
 
 
-def curve_lines(table: pd.DataFrame, columns: Sequence[str], metric: str, band: str = "interval") -> list[Line]:
-    """A metric against the round, for every setting that the columns tell apart."""
-    varied = [c for c in statistics.PLACES if c in table and table[c].nunique() > 1]
+def varied_places(table: pd.DataFrame) -> list[str]:
+    return [c for c in statistics.PLACES if c in table and table[c].nunique() > 1]
+
+
+def curve_lines(
+    table: pd.DataFrame,
+    columns: Sequence[str],
+    metric: str,
+    band: str = "interval",
+    places: Sequence[str] | None = None,
+) -> list[Line]:
+    """A metric against the round, for every setting that the columns tell apart; `places` are told, by default all."""
+    varied = varied_places(table) if places is None else places
     keys = ["label", *(c for c in columns if c not in ("algorithm", "label"))]
     lines = []
     for _, group in table.dropna(subset=metric).groupby(keys, dropna=False, sort=False):
@@ -237,10 +258,10 @@ def pareto_front(points: np.ndarray) -> list[int]:
 
 def phase_values(phases: pd.DataFrame, metric: str) -> pd.DataFrame:
     """The diagnostic as columns value, and where they exist before and bound."""
-    column = {"active": "active_mean", "lambda_min": "lambda_min_after"}.get(metric, metric)
+    column = PHASE_COLUMNS.get(metric, metric)
     if column not in phases:
         return phases.iloc[:0]
-    table = phases.assign(value=phases[column])[phases[column].notna()]
+    table = phases.assign(value=phases[column].astype(float))[phases[column].notna()]
     if metric == "lambda_min":
         table = table.assign(before=table["lambda_min"], bound=table["wanted_information"])
     if metric == "max_gap" and "N" in table:

@@ -11,10 +11,11 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
 from fedbandit_jax import _checks
-from fedbandit_jax.results import statistics
+from fedbandit_jax.results import diagnostics, panels, statistics
 from fedbandit_jax.results.drawing import (
     AXIS_NAMES,
     BANDS,
+    GEOMETRIC,
     PHASE_METRICS,
     SCALES,
     STYLE,
@@ -23,12 +24,13 @@ from fedbandit_jax.results.drawing import (
     check_positive,
     check_scales,
     curve_lines,
-    decimals,
     dodged,
+    draw_curves,
     draw_phases,
     errors,
     finish,
     intervals,
+    lowest_mean,
     named,
     new_axes,
     pareto_front,
@@ -36,7 +38,9 @@ from fedbandit_jax.results.drawing import (
     scale,
     show_values,
     swept_lines,
+    varied_places,
 )
+from fedbandit_jax.results.numbers import with_half
 from fedbandit_jax.results.statistics import show
 
 if TYPE_CHECKING:
@@ -57,7 +61,7 @@ def style(**changes: Any) -> AbstractContextManager[None]:
 
 
 class Plots:
-    """`results.plot`: each method draws on an Axes and returns it.
+    """`results.plot`: each method draws on an Axes and returns it; of several panels, the first.
 
     `order` lists labels whose colours are taken first, so that figures of several results agree.
     """
@@ -84,24 +88,32 @@ class Plots:
         """A metric against the round, a line per setting.
 
         The mean with its 95 % t-interval, or for band="quantiles" the median between the 10 % and 90 % quantiles of
-        the runs.
+        the runs. Several algorithms on a grid have a panel for each place, such as clients=4, unless `ax` is given;
+        returned is the first, and `.figure.axes` are all.
         """
         _checks.choice("metric", metric, self.results.metrics)
         _checks.choice("band", band, BANDS)
         check_scales(x, y)
-        lines = curve_lines(self.results.to_pandas(), self.results.setting_columns(), metric, band)
+        table = self.results.to_pandas().dropna(subset=metric)
+        across = panels.across(table) if ax is None else ()
+        places = [c for c in varied_places(table) if c not in across]
+        drawn = {
+            where: curve_lines(rows, self.results.setting_columns(), metric, band, places)
+            for where, rows in panels.split(table, across)
+        }
+        lines = [line for found in drawn.values() for line in found]
         for line in lines:
             check_positive("y", y, line.middle.max(keepdims=True), f"{metric} of {line.name}")
-        own, ax = ax is None, ax or new_axes()
         look = Look([line[:2] for line in lines], self.order)
-        for i, line in enumerate(lines):
-            every = max(len(line.at) // 6, 1)
-            drawn = look(line.label, line.place)
-            ax.plot(line.at, line.middle, label=line.name, markevery=(i % every, every), **drawn)
-            ax.fill_between(line.at, line.low, line.high, color=drawn["color"], alpha=0.25, linewidth=0)
+        if ax is None:
+            panels.check_sizes(table, drawn, across)
+        if len(drawn) > 1:
+            return panels.draw(drawn, across, look, x, y, AXIS_NAMES.get(metric, metric))
+        own, ax = ax is None, ax or new_axes()
+        draw_curves(ax, lines, look)
         ax.set_xlabel("round")
         ax.set_ylabel(AXIS_NAMES.get(metric, metric))
-        scale(ax, x, y, lowest=min(line.middle[line.middle > 0].min(initial=np.inf) for line in lines))
+        scale(ax, x, y, lowest=lowest_mean(lines))
         return finish(ax, own)
 
     def against(
@@ -140,8 +152,7 @@ class Plots:
             ax.errorbar(at, line.middle, yerr=bars, capsize=3, label=name, **drawn)
         ax.set_xlabel(AXIS_NAMES.get(parameter, parameter))
         ax.set_ylabel(AXIS_NAMES.get(metric, metric))
-        lowest = min(line.middle[line.middle > 0].min(initial=np.inf) for line in lines)
-        scale(ax, x, y, lowest=lowest, zero=False)
+        scale(ax, x, y, lowest=lowest_mean(lines), zero=False)
         show_values(ax, sorted({float(value) for line in lines for value in line.at}), x)
         return finish(ax, own)
 
@@ -163,14 +174,12 @@ class Plots:
             _checks.fail("x, y", (x, y), f"nothing else may vary, but there are {places}")
         points = intervals(chosen[0][1], [x, y], metric)
         means, halves = (points[column].unstack(x) for column in ("mean", "half"))
-        digits = decimals(means.to_numpy())
         ax = ax or new_axes()
         mesh = ax.pcolormesh(np.ma.masked_invalid(means), cmap="cividis", edgecolors="white", linewidth=1)
         shades = (means - means.min(axis=None)) / max(np.ptp(points["mean"]), 1e-300)
         for (row, column), mean in np.ndenumerate(means):
             if np.isfinite(mean):
-                half = halves.iloc[row, column]
-                text = f"{mean:.{digits}f}" + (f"\n±{half:.{digits}f}" if np.isfinite(half) else "")
+                text = with_half(mean, halves.iloc[row, column]).replace(" ± ", "\n± ")
                 color = "white" if shades.iloc[row, column] < 0.55 else "black"
                 ax.text(column + 0.5, row + 0.5, text, color=color, ha="center", va="center", linespacing=1.3)
         ax.set_xticks(np.arange(means.shape[1]) + 0.5, [show(v) for v in means.columns])
@@ -232,13 +241,13 @@ class Plots:
         return finish(ax, own)
 
     def phases(self, metric: str = "active", label: str | None = None, ax: Axes | None = None) -> Axes:
-        """A diagnostic by phase, mean and 95 % interval over the runs that reach it.
+        """A diagnostic by phase, mean and 95 % interval over the runs that reach it: any number of `results.phases()`.
 
-        "active" arms; "questions"; "lambda_min" before (hollow) and after the questions, against the wanted s (grey);
-        "max_gap" against 4 (1 + elimination_scale) sqrt(N / M) eps (grey), its bound on the good event from the
-        second phase on.
+        Some show more: "lambda_min" before (hollow) and after the questions, against the wanted s (grey); "max_gap"
+        against 4 (1 + elimination_scale) sqrt(N / M) eps (grey), its bound on the good event from the second phase on.
+        "active" is active_mean.
         """
-        _checks.choice("metric", metric, PHASE_METRICS)
+        diagnostics.check("metric", metric, self.results.phases(), also=PHASE_METRICS)
         table = phase_values(self.results.phases(), metric)
         if not len(table):
             _checks.fail("metric", metric, "no algorithm of these results tells it by phase")
@@ -246,7 +255,7 @@ class Plots:
             _checks.choice("label", label, table["label"].unique())
             table = table[table["label"] == label]
         own, ax = ax is None, ax or new_axes()
-        ax.set_yscale("log" if metric == "max_gap" else "linear")
+        ax.set_yscale("log" if metric in GEOMETRIC else "linear")
         lines = list(statistics.lines(table))
         look = Look([line[:2] for line in lines], self.order)
         for name, place, rows in lines:
@@ -261,9 +270,9 @@ class Plots:
                 what = "wanted $s$" if metric == "lambda_min" else "bound"
                 ax.plot(bound.index, bound, label=f"{title}, {what}", zorder=1, **grey)
         ax.set_xlabel("phase")
-        ax.set_ylabel(PHASE_METRICS[metric])
+        ax.set_ylabel(PHASE_METRICS.get(metric, metric))
         ax.xaxis.set_major_locator(MaxNLocator(integer=True))
-        if metric != "max_gap":
+        if metric not in GEOMETRIC and table["value"].min() >= 0:
             ax.set_ylim(bottom=0)
         if metric == "active":
             ax.yaxis.set_major_locator(MaxNLocator(integer=True))

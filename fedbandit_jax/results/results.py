@@ -10,7 +10,8 @@ import pandas as pd
 from pandas.api.types import is_object_dtype
 
 from fedbandit_jax import _checks
-from fedbandit_jax.results import statistics
+from fedbandit_jax.results import diagnostics, selection, statistics
+from fedbandit_jax.results.numbers import Table
 
 if TYPE_CHECKING:
     from fedbandit_jax.results.plots import Plots
@@ -34,8 +35,8 @@ class Results:
         trailing = ["round", *dict.fromkeys(c for curves, _ in tables for c in statistics.metric_columns(curves))]
         ordered = ordered[[c for c in ordered.columns if c not in trailing] + trailing]
         phases = [found for _, found in tables if len(found)]
-        diagnostics = missing_as_nan(pd.concat(phases, ignore_index=True)) if phases else pd.DataFrame()
-        return cls(ordered, diagnostics, settings)
+        told = missing_as_nan(pd.concat(phases, ignore_index=True)) if phases else pd.DataFrame()
+        return cls(ordered, told, settings)
 
     def to_pandas(self) -> pd.DataFrame:
         """A row per run and checkpoint."""
@@ -49,17 +50,32 @@ class Results:
         """A row per run and phase: length, active arms, questions, eigenvalues, good event and more."""
         return self._phases.copy()
 
-    def summary(self, metric: str = "regret", interval: str = "t") -> pd.DataFrame:
-        """Mean, standard deviation, count and 95 % interval of a final metric per setting.
+    def phase_means(self, columns: str | Sequence[str] = "few") -> pd.DataFrame:
+        """Means of all diagnostics of each setting and phase, over the runs that reach it, and the count of these.
+
+        Names of some diagnostics as `columns` give these alone; "all" tells every setting and 95 % intervals as well.
+        Of a flag, such as good_event, the mean is the share of runs.
+        """
+        told = [] if isinstance(columns, str) else list(columns)
+        for name in told:
+            diagnostics.check("columns", name, self._phases)
+        settings = selection.told_settings(self._curves, columns if isinstance(columns, str) else "few")
+        names = told or diagnostics.columns_of(self._phases)
+        return Table(diagnostics.means(self._phases, settings, names, intervals=columns == "all"))
+
+    def summary(self, metric: str = "regret", interval: str = "t", columns: str = "few") -> pd.DataFrame:
+        """Count, mean and 95 % interval of a final metric per setting.
 
         The interval "t" is mean ± t s / sqrt(U) of the U users' means. "log" is for users that differ by factors: the
-        t-interval of the mean's logarithm, by the jackknife.
+        t-interval of the mean's logarithm, by the jackknife. Of the settings it tells the label and what varies;
+        columns="all" tells every one, and the standard deviation.
         """
         _checks.choice("metric", metric, self.metrics)
         _checks.choice("interval", interval, statistics.INTERVALS)
         groups = self.final().groupby(self.setting_columns(), dropna=False, sort=False)
         found = groups.apply(lambda g: statistics.mean_interval(g, metric, interval), include_groups=False)
-        return found.reset_index()
+        told = [*selection.told_settings(self._curves, columns), *(c for c in found if columns == "all" or c != "sd")]
+        return Table(found.astype({"count": int}).reset_index()[told])
 
     def quantiles(self, metric: str = "regret", levels: Sequence[float] = (0.1, 0.5, 0.9)) -> pd.DataFrame:
         """Quantiles of a metric over the runs of each setting, at every checkpoint: columns q10, q50, q90."""
@@ -104,25 +120,29 @@ class Results:
         """The columns that tell one setting from another."""
         return statistics.setting_columns(self._curves)
 
-    def only(self, *labels: str) -> "Results":
-        """The results of some algorithms."""
+    def only(self, *labels: str, **conditions: Any) -> "Results":
+        """The runs of some labels and settings: only(clients=4, N=[1, 2], algorithm="FedConPE").
+
+        A condition is a setting, "user" or "seed", and a value or a list of them; N=None are algorithms without N. An
+        algorithm that is named is not asked for what it does not have: only(N=1, algorithm=["FedConPE", "LinUCB"]).
+        """
         for label in labels:
             _checks.choice("label", label, self._curves["label"].unique())
-        curves, phases = (
-            table[table["label"].isin(labels)].reset_index(drop=True) if len(table) else table
-            for table in (self._curves, self._phases)
-        )
-        return Results(curves, phases, self.settings)
+        wanted = ({"label": list(labels)} if labels else {}) | conditions
+        return Results(*selection.chosen(self._curves, self._phases, wanted), self.settings)
 
-    def compare(self, label: str, metric: str = "regret", confidence: float = statistics.CONFIDENCE) -> pd.DataFrame:
+    def compare(
+        self, label: str, metric: str = "regret", confidence: float = statistics.CONFIDENCE, columns: str = "few"
+    ) -> pd.DataFrame:
         """How many percent `label` lies below each other algorithm at the last round, with a 95 % or other interval.
 
-        Paired: both play the same users, arm sets and seeds, and only runs that both have count. `difference` is
-        label's mean less the other's. The intervals are t-intervals over users: of the ratio's logarithm, by the
-        jackknife, and of the difference.
+        Paired: both play the same users, arm sets and seeds, and only runs that both have count. The intervals are
+        t-intervals over users: of the ratio's logarithm, by the jackknife, and of the difference. columns="all" tells
+        also the label, all of the place, the pairs, and the `difference`, label's mean less the other's.
         """
         _checks.choice("metric", metric, self.metrics)
         confidence = _checks.real("confidence", confidence, 0, 1, "()")
+        _checks.choice("columns", columns, selection.COLUMNS)
         final = self.final()
         _checks.choice("label", label, final["label"].unique())
         where = list(statistics.PLACES)
@@ -136,7 +156,9 @@ class Results:
                 if len(pairs):
                     found = statistics.paired(pairs, confidence)
                     rows.append(dict(zip(where, place, strict=True)) | {"label": label, "other": other} | found)
-        return pd.DataFrame(rows)
+        table = pd.DataFrame(rows)
+        few = [*(c for c in where if final[c].nunique() > 1), "other", "percent_below", "low", "high"]
+        return Table(table[few] if columns == "few" and len(table) else table)
 
     @property
     def plot(self) -> "Plots":

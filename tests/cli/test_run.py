@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 
 import fedbandit_jax as fb
 from fedbandit_jax.cli import main as cli
+from fedbandit_jax.results.numbers import with_half
 
 TINY = ["--clients", "2", "--arms", "5", "--horizon", "300", "--users", "2", "--seeds", "2", "--seed", "3"]
 
@@ -34,6 +35,7 @@ def test_run_writes_its_files(ran):
     assert (final["noise"] == 0.2).all()
     summary = pd.read_csv(out / "summary.csv").set_index("label")
     np.testing.assert_allclose(summary["mean"], final.groupby("label")["regret"].mean().loc[summary.index])
+    assert {"dataset", "arms", "N", "delta", "sd"} <= set(summary.columns), "every column, though nothing varies"
     assert (out / "regret.png").read_bytes().startswith(b"\x89PNG")
 
 
@@ -59,9 +61,10 @@ def test_run_prints_its_table(ran):
     summary = fb.Results.load(out).summary().set_index("label")
     for label in ("FedConPE", "Uniform"):
         assert label in words
-        assert f"{summary.loc[label, 'mean']:,.1f} ± " in words
+        mean, high = summary.loc[label, ["mean", "high"]]
+        assert with_half(mean, high - mean) in words
     bound = fb.theory.regret_upper_bound(300, dim=50, clients=2, arms=5, N=2.0, sigma=0.2)
-    assert f"{float(bound):,.1f}" in words
+    assert f"{float(bound):,.0f}" in words
     assert "upper bound" in words
     assert "Good event in" in words
     assert "8 federations in" in words

@@ -186,7 +186,7 @@ def test_what_an_algorithm_counts_is_drawn(counted):
     def names(ax):
         return [text.get_text().split(":")[0] for text in ax.get_legend().get_texts()]
 
-    curves, against = counted.plot.curves("uploads"), counted.plot.against("clients", "uploads")
+    curves, against = counted.plot.curves("uploads", plt.subplots()[1]), counted.plot.against("clients", "uploads")
     assert names(curves) == [f"FedConPE N={N}, clients={M}" for N in (1, 2) for M in (3, 9)]
     np.testing.assert_allclose([line.get_ydata() for line in curves.lines], [[1.5, 3], [4.5, 9], [3, 6], [9, 18]])
     assert names(against) == ["FedConPE N=1", "FedConPE N=2"]
@@ -208,7 +208,7 @@ def test_the_interval_treats_users_as_the_units():
     """Seeds of a user are averaged first: they share the user, so they are no independent units."""
     rng = np.random.default_rng(0)
     values = 10 * rng.normal(size=(1, 1, 6, 1)) + rng.normal(size=(1, 1, 6, 4)) + 100
-    row = made_up(values, users=range(6), seeds=range(4)).summary().iloc[0]
+    row = made_up(values, users=range(6), seeds=range(4)).summary(columns="all").iloc[0]
     means = values[0, 0].mean(axis=1)
     low, high = scipy.stats.t.interval(0.95, 5, loc=means.mean(), scale=scipy.stats.sem(means))
     np.testing.assert_allclose(row[["mean", "low", "high"]].astype(float), [values.mean(), low, high], rtol=1e-12)
@@ -224,7 +224,7 @@ def test_the_interval_of_one_user_is_over_seeds():
 
 
 def test_one_run_has_no_interval():
-    row = made_up([3.0], users=[0], seeds=[0]).summary().iloc[0]
+    row = made_up([3.0], users=[0], seeds=[0]).summary(columns="all").iloc[0]
     assert (row["count"], row["mean"]) == (1, 3)
     assert np.isnan(row[["sd", "low", "high"]].astype(float)).all()
 
@@ -248,7 +248,7 @@ def test_compare_is_paired():
     """Exactly 20 % less in every pair leaves no doubt, however much the pairs differ among themselves."""
     theirs = np.array([[10.0, 1000.0], [50.0, 7.0], [300.0, 40.0]])
     results = made_up([0.8 * theirs, theirs], users=range(3), seeds=range(2), labels=("FedConPE", "LinUCB"))
-    row = results.compare("FedConPE").iloc[0]
+    row = results.compare("FedConPE", columns="all").iloc[0]
     assert (row["label"], row["other"], row["pairs"], row["clients"]) == ("FedConPE", "LinUCB", 6, 3)
     np.testing.assert_allclose(row[["percent_below", "low", "high"]].astype(float), 20, rtol=1e-9)
     above = results.compare("LinUCB").iloc[0]
@@ -284,7 +284,7 @@ def test_compare_stays_within_a_place_and_checks_its_label():
 
 
 def test_compare_one_pair():
-    row = made_up([1.0, 4.0], users=[0], seeds=[0], labels=("A", "B")).compare("A").iloc[0]
+    row = made_up([1.0, 4.0], users=[0], seeds=[0], labels=("A", "B")).compare("A", columns="all").iloc[0]
     assert (row["pairs"], row["percent_below"]) == (1, 75)
     assert np.isnan(row["low"])
     assert np.isnan(row["high"])

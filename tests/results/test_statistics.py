@@ -69,7 +69,7 @@ def test_units_are_users_or_the_seeds_of_one():
 def test_summary_with_logarithms():
     values = np.exp(NORMAL)
     results = made_of(runs("A", values) + runs("B", [[4.0]]) + runs("C", 100 + NORMAL))
-    t, log = (results.summary(interval=interval).set_index("label") for interval in ("t", "log"))
+    t, log = (results.summary(interval=interval, columns="all").set_index("label") for interval in ("t", "log"))
     pd.testing.assert_frame_equal(t[["count", "mean", "sd"]], log[["count", "mean", "sd"]])
     half = by_jackknife(values.mean(axis=1), np.log)
     np.testing.assert_allclose(log.loc["A", ["low", "high"]], values.mean() * np.exp([-half, half]), rtol=1e-9)
@@ -110,7 +110,7 @@ def test_pairing_pairs():
     theirs = 100 * np.exp(3 * NORMAL)
     ours = theirs - 10 - NORMAL[::-1]
     rows = runs("ours", ours) + runs("theirs", theirs)
-    found = made_of(rows).compare("ours").iloc[0]
+    found = made_of(rows).compare("ours", columns="all").iloc[0]
     assert found["pairs"] == 48
     assert found["difference"] == pytest.approx(np.mean(ours - theirs))
     units = (ours - theirs).mean(axis=1)
@@ -119,7 +119,7 @@ def test_pairing_pairs():
     for end, sign in (("difference_low", -1), ("difference_high", 1)):
         assert found[end] == pytest.approx(units.mean() + sign * half, rel=1e-9)
     apart = [row | {"user": 11 - row["user"]} if row["label"] == "ours" else row for row in rows]
-    mixed = made_of(apart).compare("ours").iloc[0]
+    mixed = made_of(apart).compare("ours", columns="all").iloc[0]
     assert mixed["difference"] == pytest.approx(found["difference"])
     assert mixed["difference_high"] - mixed["difference_low"] > 50 * half
 
@@ -127,7 +127,7 @@ def test_pairing_pairs():
 def test_only_common_runs_are_compared():
     ours = [[1.0, 2.0], [3.0, 4.0], [np.nan, 50.0]]
     theirs = [[2.0, 4.0], [6.0, np.nan], [900.0, np.nan]]
-    found = made_of(runs("ours", ours) + runs("theirs", theirs)).compare("ours").iloc[0]
+    found = made_of(runs("ours", ours) + runs("theirs", theirs)).compare("ours", columns="all").iloc[0]
     assert (found["pairs"], found["percent_below"]) == (3, 50)
     # Users 0 and 1 have the means 1.5 and 3 against 3 and 6: a difference of -2.25.
     assert found["difference"] == -2.25
@@ -137,7 +137,9 @@ def test_only_common_runs_are_compared():
 
 
 def test_a_ratio_to_nothing_has_no_percentage():
-    found = made_of(runs("ours", [[1.0], [2.0]]) + runs("theirs", [[0.0], [0.0]])).compare("ours").iloc[0]
+    found = (
+        made_of(runs("ours", [[1.0], [2.0]]) + runs("theirs", [[0.0], [0.0]])).compare("ours", columns="all").iloc[0]
+    )
     assert np.isnan(found[["percent_below", "low", "high"]].astype(float)).all()
     assert found["difference"] == 1.5
 
@@ -146,13 +148,13 @@ def test_the_percentage_by_hand():
     """Users 0 and 1 have two seeds each, user 2 one; a higher confidence makes it wider."""
     ours, theirs = [[1.0, 2.0], [3.0, 4.0], [6.0, np.nan]], [[2.0, 4.0], [6.0, 5.0], [7.0, np.nan]]
     results = made_of(runs("ours", ours) + runs("theirs", theirs))
-    found = results.compare("ours").iloc[0]
+    found = results.compare("ours", columns="all").iloc[0]
     units = np.array([[1.5, 3.0], [3.5, 5.5], [6.0, 7.0]])
     half = by_jackknife(units, lambda means: np.log(means[0] / means[1]))
     ratio = 11 / 15.5
     by_hand = [100 * (1 - ratio * np.exp(end)) for end in (0, half, -half)]
     np.testing.assert_allclose(found[["percent_below", "low", "high"]].astype(float), by_hand, rtol=1e-9)
-    wide = results.compare("ours", confidence=0.99).iloc[0]
+    wide = results.compare("ours", confidence=0.99, columns="all").iloc[0]
     assert wide["low"] < found["low"] < found["high"] < wide["high"]
     assert wide["difference_low"] < found["difference_low"] < found["difference_high"] < wide["difference_high"]
     with pytest.raises(ValueError, match=r"^confidence=1 is not allowed: it must be a number in \(0, 1\)$"):
@@ -163,7 +165,7 @@ def test_nothing_is_all_below_something():
     """LinUCB asks no questions: 100 % fewer, without doubt, unless there is a single pair."""
     for users, ends in ((3, 100), (1, np.nan)):
         rows = runs("ours", np.zeros((users, 1))) + runs("theirs", 1 + NORMAL[:users, :1] ** 2)
-        found = made_of(rows).compare("ours").iloc[0]
+        found = made_of(rows).compare("ours", columns="all").iloc[0]
         np.testing.assert_array_equal(found[["percent_below", "low", "high"]].astype(float), [100, ends, ends])
 
 

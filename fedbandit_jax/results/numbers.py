@@ -1,0 +1,53 @@
+"""How numbers are written: "90 ± 190", "1,505", "0.0123"."""
+
+import math
+
+import pandas as pd
+
+DIGITS = 4  # of a number that has no interval
+NOTHING = 1e-6  # of a mean: half an interval below is rounding in single precision
+PLAIN = (1e-4, 1e15)  # between these, no powers of ten
+
+
+class Table(pd.DataFrame):
+    """A table that prints its numbers in few digits, and has all of them; what is made of it is a plain DataFrame."""
+
+    def __repr__(self) -> str:
+        with pd.option_context("display.float_format", number):
+            return str(super().__repr__())
+
+    def _repr_html_(self) -> str | None:
+        with pd.option_context("display.float_format", number):
+            return super()._repr_html_()
+
+
+def number(value: float) -> str:
+    """Four digits, or all of a larger number."""
+    if not math.isfinite(value) or value == 0:
+        return f"{value:g}"
+    if not PLAIN[0] <= abs(value) < PLAIN[1]:
+        return f"{value:.{DIGITS}g}"
+    short = float(f"{value:.{DIGITS}g}")
+    return f"{value:,.0f}" if abs(short) >= 1000 else f"{short:g}"
+
+
+def with_half(mean: float, half: float) -> str:
+    """A mean with half its interval, which has two digits; the mean ends where they end."""
+    if not math.isfinite(half) or half <= NOTHING * abs(mean):
+        return number(mean)
+    largest = max(abs(mean), half)
+    if PLAIN[0] <= largest < PLAIN[1]:
+        return " ± ".join(cut(value, places(half)) for value in (mean, half))
+    power = math.floor(math.log10(largest))
+    mean, half = mean / 10.0**power, half / 10.0**power
+    return f"({cut(mean, places(half))} ± {cut(half, places(half))})e{power:+03d}"
+
+
+def places(half: float) -> int:
+    """Where two digits end: 2 for 0.19, -1 for 190."""
+    return 1 - int(f"{half:.1e}".partition("e")[2])
+
+
+def cut(value: float, end: int) -> str:
+    """A number rounded to 10^-end."""
+    return f"{round(value, end) + 0.0:,.{max(end, 0)}f}"  # 0.0 makes 0 of -0
