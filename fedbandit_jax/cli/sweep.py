@@ -5,8 +5,10 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import jax
+import pandas as pd
 import typer
 from rich.console import Console
+from rich.table import Table
 
 import fedbandit_jax as fb
 from fedbandit_jax import _runtime
@@ -16,8 +18,11 @@ from fedbandit_jax.engine.identity import run_ids
 from fedbandit_jax.engine.progress import duration
 from fedbandit_jax.engine.sweep import Sweep, make_sweep
 from fedbandit_jax.results.folders import stored_runs
+from fedbandit_jax.results.numbers import with_half
+from fedbandit_jax.results.statistics import show
 
 console = Console()
+MOST_ROWS = 40  # of the table at the end
 
 
 def sweep(
@@ -59,6 +64,8 @@ def sweep(
     except KeyboardInterrupt as stop:  # its text says what is kept
         raise KeyboardInterrupt(f"{stop}: fedbandit sweep {file}" + (f" --out {out}" if out else "")) from None
     if jax.process_index() == 0:
+        if not lines:
+            show_summary(results)
         results.summary(columns="all").to_csv(folder / "summary.csv", index=False)
         told = results.settings
         tell.say(
@@ -72,6 +79,21 @@ def sweep(
             **{name: told[name] for name in ("runs_computed", "runs_found", "programs", "compile_seconds")},
             **{name: told[name] for name in ("run_seconds", "padding_share", "memory")},
         )
+
+
+def show_summary(results: fb.Results) -> None:
+    """The final regret of the first cells; summary.csv has all."""
+    summary = results.summary()
+    settings = [name for name in summary if name not in ("count", "mean", "low", "high")]
+    table = Table(title="Regret at the last round, mean and 95 % interval", title_justify="left")
+    for name in (*settings, "runs", "regret"):
+        table.add_column(name, justify="left" if name == "label" else "right")
+    for _, row in summary.head(MOST_ROWS).iterrows():
+        told = ("" if pd.isna(row[name]) else show(row[name]) for name in settings)
+        table.add_row(*told, str(row["count"]), with_half(row["mean"], row["high"] - row["mean"]))
+    console.print(table)
+    if len(summary) > MOST_ROWS:
+        console.print(f"and {len(summary) - MOST_ROWS} more cells in summary.csv", highlight=False)
 
 
 class Reporter:
