@@ -103,6 +103,8 @@ def sweep(
         spacing=spacing,
         dtype=dtype,
     )
+    if out is not None:
+        _checks.path("out", out)
     devices = _runtime.devices()
     budget = memory_budget(memory, devices)
     processes.check(out)
