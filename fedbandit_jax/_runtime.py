@@ -85,6 +85,16 @@ def devices() -> list[jax.Device]:
     return local[:1] if _Late.pool else local
 
 
+def memory_of_machine() -> float:
+    """Bytes that this machine has, or that its control group lets this process have."""
+    physical = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else float("inf")
+    try:
+        with open("/sys/fs/cgroup/memory.max") as file:
+            return min(physical, float(file.read()))
+    except (OSError, ValueError):  # no control groups, or no limit: "max"
+        return physical
+
+
 def keep_compiled_programs() -> None:
     """Let JAX keep what it compiles on disk, in the user's cache, unless it has been told where or not to.
 

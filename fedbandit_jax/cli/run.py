@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 import fedbandit_jax as fb
+from fedbandit_jax import _checks
 from fedbandit_jax.cli.data import DATA_HELP
 from fedbandit_jax.engine.sweep import make_sweep
 from fedbandit_jax.results.numbers import number, with_half
@@ -46,7 +47,7 @@ def run(
         "seed": seed,
     }
     make_sweep(catalog, algorithms, **setting)  # checks it
-    out.mkdir(parents=True, exist_ok=True)  # what cannot be written to should be known now
+    _checks.folder("out", out)  # what cannot be written to should be known now
     console.print(
         f"{catalog.name}: d={catalog.dim}, {len(catalog.arms)} arms, {len(catalog.key_terms)} key terms. "
         f"M={clients}, K={arms}, T={horizon}, noise {noise:g}, {users} users x {seeds} seeds.",

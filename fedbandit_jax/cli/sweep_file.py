@@ -17,7 +17,6 @@ N = [1, 2, 4]
 """
 
 import dataclasses
-import difflib
 import inspect
 import tomllib
 from collections.abc import Iterable
@@ -50,7 +49,7 @@ class SweepFile:
 
 
 def read(path: str | Path) -> SweepFile:
-    """Read a file; a key that is not known is an error that names the nearest one that is."""
+    """Read a file; a key that is not known is an error that names one that is close, or all of them."""
     path = Path(path)
     if not path.is_file():
         raise FileNotFoundError(f"{path} does not exist; it must be a TOML file")
@@ -101,8 +100,4 @@ def check_keys(path: Path, where: str, given: Iterable[str], known: Iterable[str
     known = list(known)
     for key in given:
         if key not in known:
-            # Upper and lower case are the same mistake: n for N.
-            folded = {name.lower(): name for name in known}
-            nearest = difflib.get_close_matches(key.lower(), folded, n=1, cutoff=0.0)
-            hint = f"did you mean {folded[nearest[0]]!r}?" if nearest else "it has none"
-            raise ValueError(f"{key!r} in {path} is not a key of {where}: {hint}")
+            raise ValueError(f"{key!r} in {path} is not a key of {where}: {_checks.hint(key, known)}")

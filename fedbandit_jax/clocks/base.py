@@ -1,12 +1,15 @@
 """What every algorithm is: a pytree of hyperparameters with a pure `run`, which gives a Trace."""
 
 import dataclasses
+import re
+from types import FunctionType
 from typing import Any, ClassVar, NamedTuple
 
 import jax
 from jaxtyping import Array, Float, Key
 
-from fedbandit_jax.clocks.parameters import declared
+from fedbandit_jax import _checks
+from fedbandit_jax.clocks.parameters import annotated, declared
 from fedbandit_jax.worlds.problem import Problem
 
 REGISTRY: dict[str, type["Algorithm"]] = {}
@@ -28,6 +31,19 @@ METRICS = Trace._fields[:4]
 MEANS = ("conversations", "theta_error")  # over clients; all others are sums
 
 
+# Columns that the tables of results have whatever is played: of what a run is, of its curves, and of statistics.
+IDENTITY = (
+    *("run", "name", "dataset", "algorithm", "label", "hyperparameters"),
+    *("clients", "arms", "horizon", "noise", "user", "seed", "at"),
+)
+COLUMNS = (*IDENTITY, "round", "phase", *Trace._fields, "count", "mean", "sd", "low", "high")
+QUANTILE = re.compile(r"q\d+(\.\d+)?")
+
+
+def is_column(name: str) -> bool:
+    return name in COLUMNS or QUANTILE.fullmatch(name) is not None
+
+
 class Algorithm:
     """Base class: subclass it as a frozen dataclass whose fields are the hyperparameters.
 
@@ -42,6 +58,7 @@ class Algorithm:
     static: ClassVar[tuple[str, ...]] = ()  # numbers that are fixed at compile time, besides those param() says are
 
     def __init_subclass__(cls, abstract: bool = False) -> None:
+        check_names(cls)
         cls.name = cls.__name__
         if not abstract:
             REGISTRY[cls.name] = cls
@@ -93,8 +110,25 @@ class Algorithm:
         return new
 
 
+def check_names(kind: type) -> None:
+    """No hyperparameter has the name of a column of the results, or of a method."""
+    what = f"a hyperparameter of {kind.__name__}"
+    for name in (name for part in kind.__mro__ for name in annotated(part)):
+        if is_column(name):
+            _checks.fail(what, name, "that name is a column of the results")
+        for part in kind.__mro__[1:]:
+            method = isinstance(vars(part).get(name), FunctionType | property | classmethod)
+            if method and name not in annotated(part):
+                _checks.fail(what, name, f"that name is a method of {part.__name__}")
+
+
+def static_names(kind: type[Algorithm]) -> set[str]:
+    """The hyperparameters that are fixed at compile time whatever they are."""
+    return {*kind.static, *(name for name, about in declared(kind).items() if about.static)}
+
+
 def _flatten(algorithm: Algorithm) -> tuple[tuple, tuple]:
-    static = {*algorithm.static, *(name for name, about in declared(type(algorithm)).items() if about.static)}
+    static = static_names(type(algorithm))
 
     def is_static(name: str, value: Any) -> bool:
         return name in static or value is None or isinstance(value, str | bool) or callable(value)

@@ -85,6 +85,11 @@ def param(
     return dataclasses.field(default=default, metadata={"param": about})
 
 
+def annotated(kind: type) -> list[str]:
+    """The attributes that a class itself annotates, without those of the class alone."""
+    return [name for name, hint in inspect.get_annotations(kind).items() if "ClassVar" not in str(hint)]
+
+
 def declared(kind: type) -> dict[str, Parameter]:
     """What a class of algorithms declares of its hyperparameters: its own first, then inherited ones."""
     return _declared(kind)
@@ -92,6 +97,6 @@ def declared(kind: type) -> dict[str, Parameter]:
 
 @cache
 def _declared(kind: type) -> dict[str, Parameter]:
-    own = inspect.get_annotations(kind)
+    own = annotated(kind)
     fields = sorted(dataclasses.fields(kind), key=lambda field: field.name not in own)
     return {field.name: field.metadata["param"] for field in fields if "param" in field.metadata}

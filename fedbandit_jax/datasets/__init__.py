@@ -1,5 +1,8 @@
 """Where catalogs come from: drawn, prepared earlier, or made of a publisher's archive."""
 
+import dataclasses
+import inspect
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,17 +36,28 @@ def load(path: str | Path, *, kind: str | None = None, seed: int = 0, **options:
     """
     if kind is not None:
         _checks.choice("kind", kind, READERS)
+    path = _checks.path("path", path, "an archive, a folder or a prepared catalog, or 'synthetic'")
     if str(path) == "synthetic":
         if "features" in options:
             _checks.fail("features", options["features"], "the synthetic catalog is drawn, not made of feedback")
+        check_options(options, list(inspect.signature(synthetic).parameters)[1:])
         return synthetic(seed, **options)
-    if Path(path).suffix == ".npz":
+    if path.suffix == ".npz":
         if options:
             _checks.fail(*next(iter(options.items())), f"{path} is prepared already, with the options of that time")
         return Catalog.load(path)
+    if not path.exists() and _checks.nearest(str(path), ["synthetic"]):
+        raise FileNotFoundError(f"{path} does not exist: did you mean 'synthetic'?")
+    check_options(options, [field.name for field in dataclasses.fields(Options) if field.name != "seed"])
     checked = Options(**options, seed=seed)
     with open_source(path) as source:
         return READERS[kind or guess_kind(source)](source, checked)
+
+
+def check_options(given: Iterable[str], known: Sequence[str]) -> None:
+    for name in given:
+        if name not in known:
+            raise ValueError(f"{name!r} is not an option of this data set: {_checks.hint(name, known)}")
 
 
 def guess_kind(source: Source) -> str:

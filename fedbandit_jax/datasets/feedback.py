@@ -34,11 +34,12 @@ class Options:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        _checks.whole("num_arms", self.num_arms)
-        _checks.whole("num_users", self.num_users, 2)
-        _checks.whole("dim", self.dim, 1, min(self.num_arms, self.num_users), "the least of num_arms and num_users")
+        arms, users = _checks.whole("num_arms", self.num_arms), _checks.whole("num_users", self.num_users, 2)
+        dim = _checks.whole("dim", self.dim, 1, min(arms, users), "the least of num_arms and num_users")
         _checks.choice("features", self.features, FEATURES)
-        _checks.whole("seed", self.seed, 0, 2**31 - 1)
+        seed = _checks.whole("seed", self.seed, 0, 2**31 - 1)
+        for name, number in {"num_arms": arms, "num_users": users, "dim": dim, "seed": seed}.items():
+            object.__setattr__(self, name, number)  # plain numbers, which `origin` keeps
 
 
 class Piece(NamedTuple):

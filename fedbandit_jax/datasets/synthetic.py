@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from fedbandit_jax import _checks
+from fedbandit_jax import _checks, _runtime
 from fedbandit_jax.datasets.features import key_term_means
 from fedbandit_jax.worlds.catalog import Catalog
 
@@ -16,10 +16,14 @@ def synthetic(
     weight 1/n_i and is drawn from Normal(mean of its pseudo key terms, I). A key term is the weighted mean
     of the arms that carry it; one that no arm carries keeps its pseudo features. All rows get unit norm.
     """
-    _checks.whole("seed", seed, 0)
-    sizes = {"dim": dim, "num_arms": num_arms, "num_key_terms": num_key_terms, "num_users": num_users}
-    for name, value in sizes.items():
-        _checks.whole(name, value)
+    seed = _checks.whole("seed", seed, 0)
+    dim = _checks.whole("dim", dim)
+    rows = {"num_arms": num_arms, "num_key_terms": num_key_terms, "num_users": num_users}
+    num_arms, num_key_terms, num_users = (_checks.whole(name, value) for name, value in rows.items())
+    needed, there = 8.0 * dim * (num_arms + num_key_terms + num_users), _runtime.memory_of_machine()
+    if needed > there:
+        largest = max({"dim": dim, **rows}.items(), key=lambda item: item[1])
+        _checks.fail(*largest, f"the catalog takes {needed / 1e9:.2g} GB, and this machine has {there / 1e9:.2g} GB")
     rng = np.random.default_rng(seed)
     pseudo = rng.uniform(-1, 1, (num_key_terms, dim))
     carried = rng.integers(1, min(5, num_key_terms) + 1, num_arms)

@@ -10,6 +10,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from fedbandit_jax import _checks
 from fedbandit_jax.clocks.base import Algorithm
 from fedbandit_jax.engine.cells import Cell
 from fedbandit_jax.worlds.catalog import Catalog
@@ -96,7 +97,9 @@ def sharing_key(cells: Sequence[Cell], i: int) -> object:
 
 def clients_per_device(algorithm: Algorithm, arms: int, dim: int, device: jax.Device) -> int:
     """Clients to play side by side on one device, if they fit into memory."""
-    return algorithm.clients_per_core(arms, dim) if device.platform == "cpu" else ACCELERATOR_LANES
+    if device.platform != "cpu":
+        return ACCELERATOR_LANES
+    return _checks.whole(f"{algorithm.name}.clients_per_core", algorithm.clients_per_core(arms, dim))
 
 
 def split_by_shape(cells: Sequence[Cell], runs_per_cell: int, clients_per_device: int) -> list[list[Cell]]:

@@ -107,6 +107,8 @@ def sweep(
         spacing=spacing,
         dtype=dtype,
     )
+    if out is not None:
+        _checks.path("out", out)
     _runtime.keep_compiled_programs()
     devices = _runtime.devices()
     budget = memory_budget(memory, devices)

@@ -1,10 +1,10 @@
 """A grid of settings: what is given as lists, as single cells that are checked and labelled."""
 
 import dataclasses
-import inspect
 import itertools
+import math
 import numbers
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,12 +12,14 @@ import jax
 import numpy as np
 
 from fedbandit_jax import _checks
-from fedbandit_jax.clocks.base import Algorithm, Trace
+from fedbandit_jax.clocks.base import REGISTRY, Algorithm, static_names
+from fedbandit_jax.clocks.parameters import annotated
 from fedbandit_jax.results.labels import labels_of
 from fedbandit_jax.worlds.catalog import Catalog
 
 MAX_HORIZON = 10**9
-RUN_COLUMNS = ("clients", "arms", "noise", "user", "seed")  # what tells one run of an algorithm from another
+MAX_CLIENTS = 2**31 - 1  # the programs count them in 32 bits
+MAX_CELLS = 10**6
 
 
 @dataclass(frozen=True)
@@ -52,23 +54,10 @@ class Cell:
 
 def make_cells(catalog: Catalog, algorithms: Any, **axes: Any) -> list[Cell]:
     """Every combination of the lists, checked."""
-    given = list(algorithms) if isinstance(algorithms, Iterable) else [algorithms]
-    for algorithm in given:
-        if not isinstance(algorithm, Algorithm):
-            _checks.fail("algorithms", algorithm, "it must be an Algorithm, such as FedConPE(), or a list of them")
-        if not is_decorated(type(algorithm)):
-            name = algorithm.name
-            raise ValueError(f"{name} has no fields: decorate class {name} with @dataclass(frozen=True, kw_only=True)")
-    if not given:
-        _checks.fail("algorithms", algorithms, "it must name at least one algorithm")
-    values = {name: _checks.as_list(value) for name, value in axes.items()}
-    for name, entries in values.items():
-        if not entries:
-            _checks.fail(name, entries, "it must not be empty")
-        if len(set(entries)) < len(entries):
-            _checks.fail(name, entries, "its values must differ")
+    given = check_algorithms(algorithms)
+    values = {name: _checks.axis(name, value) for name, value in axes.items()}
     for value in values["clients"]:
-        _checks.whole("clients", value)
+        _checks.whole("clients", value, 1, MAX_CLIENTS)
     for value in values["arms"]:
         _checks.whole("arms", value, 1, len(catalog.arms), f"the arms of {catalog.name}")
     for value in values["horizon"]:
@@ -76,9 +65,12 @@ def make_cells(catalog: Catalog, algorithms: Any, **axes: Any) -> list[Cell]:
     for value in values["noise"]:
         _checks.real("noise", value, 0, float("inf"), "[)")
 
+    count = math.prod(map(len, values.values())) * sum(math.prod(map(len, lists(one).values())) for one in given)
+    if count > MAX_CELLS:
+        raise ValueError(f"a sweep of {count} cells is not allowed: give shorter lists, of {MAX_CELLS} cells at most")
     variants = [variant for algorithm in given for variant in expand(algorithm)]
-    check_names(variants)
-    prepared = {T: [variant.prepare(int(T)) for variant in variants] for T in values["horizon"]}
+    check_different(variants)
+    prepared = {T: [prepare(variant, int(T)) for variant in variants] for T in values["horizon"]}
     names = labels(prepared[values["horizon"][0]])
     cells = [
         Cell(prepared[T][i], names[i], int(M), int(K), float(noise), int(T))
@@ -91,13 +83,35 @@ def make_cells(catalog: Catalog, algorithms: Any, **axes: Any) -> list[Cell]:
     return cells
 
 
-def check_names(algorithms: Sequence[Algorithm]) -> None:
-    """No algorithm twice, and no hyperparameter under the name of another column of the results."""
+def check_algorithms(given: Any) -> list[Algorithm]:
+    """One algorithm or several; for words and classes, what to write instead."""
+    found = list(given) if isinstance(given, Iterable) and not isinstance(given, str | Mapping) else [given]
+    for one in found:
+        if not isinstance(one, Algorithm):
+            word = one.__name__ if isinstance(one, type) else one if isinstance(one, str) else ""
+            meant = _checks.nearest(word, REGISTRY)
+            write = f"{meant}()" if meant else "FedConPE()"
+            allowed = f"it must be an Algorithm, such as {write}, or a list of them"
+            _checks.fail("algorithms", one, allowed)
+        if not is_decorated(type(one)):
+            name = one.name
+            raise ValueError(f"{name} has no fields: decorate class {name} with @dataclass(frozen=True, kw_only=True)")
+    if not found:
+        _checks.fail("algorithms", given, "it must name at least one algorithm")
+    return found
+
+
+def prepare(algorithm: Algorithm, horizon: int) -> Algorithm:
+    prepared: Any = algorithm.prepare(horizon)
+    if not isinstance(prepared, Algorithm):
+        raise ValueError(f"{algorithm.name}.prepare returned {_checks.shown(prepared)}: it must return an Algorithm")
+    return prepared
+
+
+def check_different(algorithms: Sequence[Algorithm]) -> None:
+    """No algorithm is there twice."""
     seen = set()
     for algorithm in algorithms:
-        taken = {"dataset", "algorithm", "label", "round", "horizon", *Trace._fields, *RUN_COLUMNS}
-        for name in algorithm.hyperparameters().keys() & taken:
-            _checks.fail(f"a hyperparameter of {algorithm.name}", name, "that name is a column of the results")
         content = (type(algorithm), *algorithm.hyperparameters().items())
         if content in seen:
             _checks.fail("algorithms", algorithm, "it is there twice, with the same hyperparameters")
@@ -107,18 +121,35 @@ def check_names(algorithms: Sequence[Algorithm]) -> None:
 def is_decorated(kind: type[Algorithm]) -> bool:
     """Are the annotated attributes of a class and its parents fields of a dataclass?"""
     for part in kind.__mro__:
-        own = [name for name, hint in inspect.get_annotations(part).items() if "ClassVar" not in str(hint)]
-        if issubclass(part, Algorithm) and own and "__dataclass_fields__" not in vars(part):
+        if issubclass(part, Algorithm) and annotated(part) and "__dataclass_fields__" not in vars(part):
             return False
     return dataclasses.is_dataclass(kind)
 
 
-def expand(algorithm: Algorithm) -> Iterator[Algorithm]:
-    """One algorithm per combination of its list-valued hyperparameters."""
+def lists(algorithm: Algorithm) -> dict[str, list[Any]]:
+    """The values of each of its hyperparameters."""
     parameters = {name: _checks.as_list(value) for name, value in algorithm.hyperparameters().items()}
+    static = static_names(type(algorithm))
     for name, values in parameters.items():
         if not values:
             _checks.fail(f"{name} of {algorithm.name}", values, "it must not be empty")
+        for value in values:
+            if not (isinstance(value, Hashable) if name in static else is_simple(value)):
+                allowed = "it must be a number or a word, or a list of them"
+                _checks.fail(f"{name} of {algorithm.name}", value, allowed)
+    return parameters
+
+
+def is_simple(value: Any) -> bool:
+    """Is it a number, a word, a function, or a structure of JAX's of these, rather than a list or table?"""
+    if isinstance(value, Iterable) and not isinstance(value, str):
+        return False
+    return all(isinstance(leaf, str | numbers.Real) or callable(leaf) for leaf in jax.tree.leaves(value))
+
+
+def expand(algorithm: Algorithm) -> Iterator[Algorithm]:
+    """One algorithm per combination of its list-valued hyperparameters."""
+    parameters = lists(algorithm)
     for combination in itertools.product(*parameters.values()):
         yield algorithm.replace(**dict(zip(parameters, combination, strict=True)))
 
@@ -130,12 +161,10 @@ def labels(algorithms: Sequence[Algorithm]) -> list[str]:
 
 def rounds_to_keep(checkpoints: Any, horizon: int, spacing: str) -> np.ndarray:
     """The rounds at which curves are kept; the last is the horizon."""
-    if isinstance(checkpoints, Iterable) and not isinstance(checkpoints, str):
+    if _checks.is_list(checkpoints):
         given = [_checks.whole("checkpoints", t, 1, horizon, "the horizon") for t in checkpoints]
         return np.unique(np.array([*given, horizon], np.int64))
-    if not isinstance(checkpoints, numbers.Real):
-        _checks.fail("checkpoints", checkpoints, "it must be a whole number of at least 1 or a list of rounds")
-    count = min(_checks.whole("checkpoints", checkpoints), horizon)
+    count = min(checkpoints, horizon)
     if spacing == "log" and count > 1:
         return np.unique(np.geomspace(1, horizon, count).round().astype(np.int64))
     return np.linspace(horizon / count, horizon, count).round().astype(np.int64)

@@ -3,8 +3,11 @@
 import json
 import os
 import socket
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
+
+from fedbandit_jax import _checks
 
 
 def write_whole(path: Path, write: Any) -> None:
@@ -58,19 +61,17 @@ def lock(folder: Path) -> Path:
     path, host = folder / ".lock", socket.gethostname()
     claim = folder / f".lock.{host}.{os.getpid()}"
     try:
-        claim.write_text(json.dumps({"pid": os.getpid(), "born": born(os.getpid()), "host": host}))
-        while True:
-            try:
-                os.link(claim, path)  # fails if the lock exists, and is never seen half-written
-                return path
-            except FileExistsError:
-                take_over(path, host)
-    except OSError as error:
-        if isinstance(error, BlockingIOError):
-            raise
-        raise OSError(f"out={str(folder)!r} cannot be written to: {error.strerror or error}") from error
+        with _checks.reasons("out", str(folder)):
+            claim.write_text(json.dumps({"pid": os.getpid(), "born": born(os.getpid()), "host": host}))
+            while True:
+                try:
+                    os.link(claim, path)  # fails if the lock exists, and is never seen half-written
+                    return path
+                except FileExistsError:
+                    take_over(path, host)
     finally:
-        claim.unlink(missing_ok=True)
+        with suppress(OSError):
+            claim.unlink(missing_ok=True)
 
 
 def take_over(path: Path, host: str) -> None:

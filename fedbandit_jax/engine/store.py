@@ -205,7 +205,7 @@ class FolderStore(Store):
             _checks.fail("out", str(self.folder), "it must be a folder, but there is a file of that name")
         self.check()
         if processes.is_first():
-            self.folder.mkdir(parents=True, exist_ok=True)
+            _checks.folder("out", self.folder)
             self.lock = lock(self.folder)
         try:
             if processes.is_first():

@@ -1,9 +1,11 @@
 """Sweep: arguments that have been checked, before anything is compiled, and the one table of all runs."""
 
-import os
+import dataclasses
+import itertools
+import numbers
 import re
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,12 +13,17 @@ import jax
 import numpy as np
 import pandas as pd
 
-from fedbandit_jax import _checks
-from fedbandit_jax.engine.batches import Batch, clients_per_device, split_by_shape
-from fedbandit_jax.engine.cells import Cell, make_cells, rounds_to_keep
+from fedbandit_jax import _checks, _runtime
+from fedbandit_jax.clocks.base import REGISTRY, Algorithm
+from fedbandit_jax.clocks.contracts import Shape, check_methods
+from fedbandit_jax.engine.batches import Batch, clients_per_device, sharing_key, split_by_shape
+from fedbandit_jax.engine.cells import MAX_HORIZON, Cell, check_algorithms, make_cells, rounds_to_keep
+from fedbandit_jax.engine.code import is_package
 from fedbandit_jax.worlds.catalog import Catalog
 
 FLOAT32_HORIZON = 2**20  # beyond it, round counts and estimates need float64
+LANE_BYTES = 80  # of a lane: its cell, client, user, seed and keys
+ROW_BYTES = 100  # of a run at a checkpoint: its metrics and what it is a run of
 UNITS = {"": 1, "KB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40}
 
 
@@ -26,8 +33,8 @@ class Sweep:
 
     catalogs: list[Catalog]
     cells: list[Cell]
-    users: list[int]
-    seeds: list[int]
+    users: Sequence[int]
+    seeds: Sequence[int]
     seed: int
     checkpoints: int | list[int]
     spacing: str
@@ -131,29 +138,90 @@ def make_sweep(
     """Check the arguments of a sweep; nothing is compiled."""
     catalogs = check_catalogs(catalog)
     axes = {"clients": 10, "arms": 100, "horizon": 6000, "noise": 0.1} | axes
+    given = check_algorithms(algorithms)
+    users = _checks.entries_of(users) or users
     for one in catalogs:
-        cells = make_cells(one, algorithms, **axes)
+        cells = make_cells(one, given, **axes)
         chosen_users = _checks.indices("users", users, len(one.users), f"the users of {one.name}")
     chosen_seeds = _checks.indices("seeds", seeds, 2**31)  # the PRNG takes 32 bits
-    _checks.whole("seed", seed, 0, 2**31 - 1)
-    _checks.choice("spacing", spacing, ("linear", "log"))
-    _checks.choice("dtype", dtype, ("auto", "float32", "float64"))
-    if isinstance(checkpoints, Iterable) and not isinstance(checkpoints, str):
-        checkpoints = list(checkpoints)
+    seed = _checks.whole("seed", seed, 0, 2**31 - 1)
+    kept = check_checkpoints(checkpoints, min(cell.horizon for cell in cells))
+    spacing = _checks.choice("spacing", spacing, ("linear", "log"))
+    dtype = _checks.choice("dtype", dtype, ("auto", "float32", "float64"))
+    sweep = Sweep(catalogs, cells, chosen_users, chosen_seeds, seed, kept, spacing, dtype)
+    check_size(sweep)
     for T in {cell.horizon for cell in cells}:
-        rounds_to_keep(checkpoints, T, spacing)
+        sweep.rounds(T)
         if dtype == "float32" and T > FLOAT32_HORIZON:
             _checks.fail("dtype", dtype, f"horizon={T} needs float64, as float32 counts rounds to 2^20 only")
-    kept = [int(t) for t in checkpoints] if isinstance(checkpoints, list) else int(checkpoints)
-    return Sweep(catalogs, cells, chosen_users, chosen_seeds, int(seed), kept, spacing, dtype)
+    check_own_algorithms(sweep)
+    return sweep
+
+
+def check_own_algorithms(sweep: Sweep) -> None:
+    """The methods of algorithms that are not the package's, and that what they count is not named like a column."""
+    kinds = {type(cell.algorithm) for cell in sweep.cells} | set(filter(is_package, REGISTRY.values()))
+    columns = {field.name for kind in kinds for field in dataclasses.fields(kind)}  # type: ignore[arg-type]
+    groups: dict[tuple, list[Cell]] = {}
+    for cell in sweep.cells:
+        if not is_package(type(cell.algorithm)):
+            groups.setdefault(cell.group, []).append(cell)
+    for catalog, cells in itertools.product(sweep.catalogs, groups.values()):
+        algorithm, T = cells[0].algorithm, cells[0].horizon
+        clients = 1 if algorithm.independent_clients else max(cell.clients for cell in cells)
+        shape = Shape(
+            M=clients,
+            K=max(cell.arms for cell in cells),
+            J=len(catalog.key_terms),
+            d=catalog.dim,
+            P=len(sweep.rounds(T)),
+            dtype=sweep.dtype_at(T),
+        )
+        for name in columns.intersection(check_methods(algorithm, shape)):
+            _checks.fail(f"a count of {algorithm.name}", name, "that name is the column of a hyperparameter")
+
+
+def check_checkpoints(given: Any, horizon: int) -> int | list[int]:
+    """How many rounds to keep, or which, up to the shortest horizon."""
+    given = _checks.plain(given)
+    entries = _checks.entries_of(given)
+    if entries or (_checks.is_list(given) and not len(given)):
+        return [_checks.whole("checkpoints", t, 1, horizon, "the horizon") for t in entries]
+    if not isinstance(given, numbers.Real):
+        _checks.fail("checkpoints", given, "it must be a whole number of at least 1 or a list of rounds")
+    return _checks.whole("checkpoints", given, 1, MAX_HORIZON)
+
+
+def check_size(sweep: Sweep) -> None:
+    """Refuse a sweep whose tables alone would not fit into this machine, before any of them is made."""
+    lanes: dict[object, int] = {}
+    federation, rows = 0, 0
+    for i, cell in enumerate(sweep.cells):
+        alone, of = cell.algorithm.independent_clients, (cell.horizon, sharing_key(sweep.cells, i))
+        lanes[of] = max(lanes.get(of, 0), cell.clients if alone else 1)
+        federation = max(federation, (1 if alone else cell.clients) * cell.arms * sweep.catalogs[0].dim)
+        rows += min(sweep.checkpoints, cell.horizon) if isinstance(sweep.checkpoints, int) else len(sweep.checkpoints)
+    played = len(sweep.catalogs) * sweep.runs_per_cell
+    needed = 4.0 * federation + played * (LANE_BYTES * sum(lanes.values()) + ROW_BYTES * rows)
+    there = _runtime.memory_of_machine()
+    if needed > there:
+        clients = max(cell.clients for cell in sweep.cells)
+        raise ValueError(
+            f"clients={clients} with {len(sweep.users)} users, {len(sweep.seeds)} seeds, {sweep.num_cells} cells and "
+            f"{rows // len(sweep.cells)} checkpoints is not allowed: their tables take {needed / 1e9:.2g} GB or more, "
+            f"and this machine has {there / 1e9:.2g} GB"
+        )
 
 
 def check_catalogs(given: Any) -> list[Catalog]:
     """One catalog or several, each under a name of its own."""
-    catalogs = list(given) if isinstance(given, Sequence) else [given]
+    catalogs = list(given) if isinstance(given, Sequence) and not isinstance(given, str) else [given]
     for one in catalogs:
         if not isinstance(one, Catalog):
-            _checks.fail("catalog", one, "it must be a Catalog, such as datasets.synthetic(), or a list of them")
+            meant = f"datasets.load({one!r})" if isinstance(one, str) else "datasets.synthetic()"
+            meant = "Catalog.from_arrays makes of arrays" if isinstance(one, np.ndarray) else meant
+            first = "; it comes before the algorithms" if isinstance(one, Algorithm) else ""
+            _checks.fail("catalog", one, f"it must be a Catalog, such as {meant}, or a list of them{first}")
     names = [one.name for one in catalogs]
     if not names or len(set(names)) < len(names):
         _checks.fail("catalog", names, "it must name one catalog or more, each under another name")
@@ -166,23 +234,16 @@ def memory_budget(memory: Any, devices: Sequence[jax.Device]) -> float:
         stats = [device.memory_stats() for device in devices] if devices[0].platform != "cpu" else [None]
         if all(stats):
             return float(sum(one["bytes_limit"] for one in stats if one))
-        return memory_of_machine() / 2 / jax.process_count()
+        return _runtime.memory_of_machine() / 2 / jax.process_count()
     allowed = "it must be a positive number of bytes, or a text such as '4GB' or '512MiB'"
-    found = re.fullmatch(r"\s*(\d+\.?\d*)\s*([KMGT]I?B)?\s*", str(memory).upper())
-    if isinstance(memory, bool) or not found or float(found[1]) == 0:
+    memory = _checks.plain(memory)
+    if _checks.is_finite(memory) and memory > 0:
+        return float(memory)
+    found = re.fullmatch(r"\s*(\d+\.?\d*)\s*([KMGT]I?B)?\s*", memory.upper() if isinstance(memory, str) else "")
+    if not found or float(found[1]) == 0:
         _checks.fail("memory", memory, allowed)
     assert found
     return float(found[1]) * UNITS[found[2] or ""]
-
-
-def memory_of_machine() -> float:
-    """Bytes that this machine has, or that its control group lets this process have."""
-    physical = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else float("inf")
-    try:
-        with open("/sys/fs/cgroup/memory.max") as file:
-            return min(physical, float(file.read()))
-    except (OSError, ValueError):  # no control groups, or no limit: "max"
-        return physical
 
 
 def warn_of_narrow_key_terms(sweep: Sweep) -> None:

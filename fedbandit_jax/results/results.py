@@ -168,19 +168,19 @@ class Results:
 
     def save(self, folder: str | Path) -> Path:
         """Write curves.parquet, phases.parquet and settings.json into a folder."""
-        folder = Path(folder)
+        folder = _checks.folder("folder", folder)
         if (folder / "manifest.json").exists():
             _checks.fail("folder", str(folder), "it is a sweep's folder, which has its runs already; use another")
-        folder.mkdir(parents=True, exist_ok=True)
-        numbers_as_words(self._curves).to_parquet(folder / "curves.parquet")
-        numbers_as_words(self._phases).to_parquet(folder / "phases.parquet")
-        (folder / "settings.json").write_text(json.dumps(self.settings, indent=2) + "\n")
+        with _checks.reasons("folder", str(folder)):
+            numbers_as_words(self._curves).to_parquet(folder / "curves.parquet")
+            numbers_as_words(self._phases).to_parquet(folder / "phases.parquet")
+            (folder / "settings.json").write_text(json.dumps(self.settings, indent=2) + "\n")
         return folder
 
     @classmethod
     def load(cls, folder: str | Path) -> "Results":
         """Read what `save` wrote, or the folder that a sweep got as `out`."""
-        folder = Path(folder)
+        folder = _checks.path("folder", folder)
         if (folder / "manifest.json").is_file():
             from fedbandit_jax.results.folders import load  # which makes Results itself
 

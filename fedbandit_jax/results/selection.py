@@ -1,7 +1,6 @@
 """Which runs of results, and which of their columns: filters by setting, and the settings that vary."""
 
 from collections.abc import Mapping, Sequence
-from difflib import get_close_matches
 from typing import Any
 
 import numpy as np
@@ -81,8 +80,8 @@ def listed(values: pd.Series) -> str:
 
 def hint(word: Any, known: Sequence[str]) -> str:
     """The name that was meant, if one is close."""
-    close = get_close_matches(word, known, 1) if isinstance(word, str) else []
-    return f"; did you mean {close[0]}?" if close else ""
+    close = _checks.nearest(word, known) if isinstance(word, str) else None
+    return f"; did you mean {close}?" if close else ""
 
 
 def varied_settings(table: pd.DataFrame) -> list[str]:

@@ -116,8 +116,12 @@ class Catalog:
             raise ValueError(f"arms, key_terms and users must have the same number of columns, but {sizes}")
         named = dict(zip(NAMES, (arm_names, key_term_names, user_ids), strict=True))
         for (argument, names), (of, rows) in zip(named.items(), checked.items(), strict=True):
+            if names is not None and not _checks.is_list(names):
+                _checks.fail(argument, names, f"it must be a list of names, one for each of {len(rows)} {of}")
             if names is not None and len(names) != len(rows):
                 raise ValueError(f"{argument} has {len(names)} entries; it must have one for each of {len(rows)} {of}")
+        if not isinstance(name, str) or not name:
+            _checks.fail("name", name, "it must be a word")
         try:
             json.dumps(origin)
         except (TypeError, ValueError) as error:
@@ -189,18 +193,19 @@ class Catalog:
         texts = {"text": self._text, "fingerprint": self.fingerprint}
         content |= {key: np.frombuffer(text.encode(), np.uint8) for key, text in texts.items()}
         unfinished = path.with_name(f".{path.name}.{os.getpid()}")
-        try:
-            with unfinished.open("wb") as file:
-                np.savez(file, **content)
-            unfinished.replace(path)
-        finally:
-            unfinished.unlink(missing_ok=True)
+        with _checks.reasons("path", str(path)):
+            try:
+                with unfinished.open("wb") as file:
+                    np.savez(file, **content)
+                unfinished.replace(path)
+            finally:
+                unfinished.unlink(missing_ok=True)
         return path
 
     @classmethod
     def load(cls, path: str | Path) -> "Catalog":
         """Read what `save` wrote; a file whose content does not match its fingerprint is an error."""
-        path = Path(path)
+        path = _checks.path("path", path, "a catalog written by Catalog.save")
         if not path.is_file():
             raise FileNotFoundError(f"{path} does not exist; it must be a catalog written by Catalog.save")
         try:
@@ -226,7 +231,7 @@ class Catalog:
 
 def check_npz(path: str | Path) -> Path:
     """A path that `Catalog.save` can write to."""
-    path = Path(path)
+    path = _checks.path("path", path, "a file that ends in .npz")
     if path.suffix != ".npz" or path.is_dir():
         _checks.fail("path", str(path), "it must be a file that ends in .npz")
     if not path.parent.is_dir():
@@ -236,10 +241,16 @@ def check_npz(path: str | Path) -> Path:
 
 def _unit_rows(argument: str, value: Any) -> tuple[np.ndarray, np.ndarray]:
     """The rows scaled to unit norm, and the norms they had."""
+    if _checks.masked(value):
+        raise ValueError(f"{argument} is a masked array; it must be a plain one, such as {argument}.filled(0)")
+    must = f"{argument} must be a rectangular array of numbers with one row an item"
     try:
-        rows = np.asarray(value, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"{argument} must be a rectangular array of numbers with one row an item") from error
+        given = np.asarray(value)
+        rows = given.astype(np.float64) if given.dtype.kind in "biufO" else None
+    except (TypeError, ValueError, OverflowError) as error:
+        raise ValueError(must) from error
+    if rows is None:
+        raise ValueError(f"{must}, but it is of type {given.dtype}")
     if rows.ndim != 2 or rows.size == 0:
         raise ValueError(f"{argument} has shape {rows.shape}; it must be 2-D with at least one row and column")
     if not np.isfinite(rows).all():

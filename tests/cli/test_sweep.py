@@ -205,6 +205,14 @@ def test_programs_are_counted_right(catalog, traced):
     [
         ("client = 3\n" + SMALL, "'client' in .*small.toml is not a key of the sweep: did you mean 'clients'[?]"),
         (SMALL.replace("dim = 6", "dims = 6"), r"'dims' in .* is not a key of \[data\]: did you mean 'dim'[?]"),
+        (
+            "x = 3\n" + SMALL,
+            "'x' in .*small.toml is not a key of the sweep: there is clients, arms, horizon, .*, algorithms",
+        ),
+        (
+            SMALL.replace("dim = 6", "colour = 6"),
+            r"'colour' in .* is not a key of \[data\]: there is path, kind, .*, seed",
+        ),
         (SMALL.replace("alpha =", "Alfa ="), "'Alfa' in .* is not a key of LinUCB: did you mean 'alpha'[?]"),
         (SMALL + "beta = 1", "'beta' in .* is not a key of Uniform: it has none"),
         (SMALL.replace("LinUCB", "linucb"), "'linucb' in .* is not a key of .*algorithms: did you mean 'LinUCB'[?]"),

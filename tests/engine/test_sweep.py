@@ -1,7 +1,6 @@
 """Grids: bad input, expansion, one program for all numbers, and runs that do not know of each other."""
 
 import warnings
-from dataclasses import dataclass
 
 import jax
 import jax.numpy as jnp
@@ -63,8 +62,8 @@ BAD_ENTRIES = [
     ("checkpoints", [0, 10], 0, r"a whole number of at least 1 and at most 600 \(the horizon\)"),
     ("checkpoints", [601], 601, r"a whole number of at least 1 and at most 600 \(the horizon\)"),
     ("checkpoints", [1.5], 1.5, "a whole number of at least 1"),
-    ("algorithms", "FedConPE", "F", "it must be an Algorithm"),
-    ("algorithms", [fb.FedConPE], fb.FedConPE, "it must be an Algorithm"),
+    ("algorithms", "FedConPE", "FedConPE", r"it must be an Algorithm, such as FedConPE\(\), or a list of them"),
+    ("algorithms", [fb.FedConPE], fb.FedConPE, r"it must be an Algorithm, such as FedConPE\(\)"),
 ]
 BAD_HYPERPARAMETERS = [
     ("delta", 0, r"a number in \(0, 1\)"),
@@ -423,15 +422,6 @@ def test_the_same_algorithm_twice_is_refused(catalog):
             fb.sweep(catalog, twice, **SMALL)
     with pytest.raises(ValueError, match=r"^clients=\[2, 2\] is not allowed: its values must differ"):
         fb.sweep(catalog, fb.LinUCB(), **SMALL | {"clients": [2, 2]})
-
-
-def test_hyperparameters_do_not_shadow_columns(catalog, monkeypatch):
-    @dataclass(frozen=True, kw_only=True)
-    class Shadow(fb.LinUCB, abstract=True):
-        seed: int = 7
-
-    with pytest.raises(ValueError, match=r"^a hyperparameter of Shadow='seed' is not allowed: that name is a column"):
-        fb.sweep(catalog, Shadow(), **SMALL)
 
 
 def test_labels_differ():

@@ -1,5 +1,6 @@
 """Catalogs: the paper's synthetic one, and the checks of one's own arrays."""
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -79,6 +80,25 @@ def test_synthetic_checks_its_sizes(name):
         fb.datasets.synthetic(**{name: -1})
 
 
+@pytest.mark.parametrize("name", ["dim", "num_arms", "num_key_terms", "num_users"])
+def test_a_catalog_that_no_machine_holds_is_refused(name):
+    message = rf"^{name}=1000000000000 is not allowed: the catalog takes .* GB, and this machine has .* GB$"
+    with pytest.raises(ValueError, match=message):
+        fb.datasets.synthetic(**{name: 10**12})
+
+
+@pytest.mark.usefixtures("without_type_checks")
+def test_sizes_may_be_any_whole_number():
+    plain, other = (
+        fb.datasets.synthetic(1, **sizes)
+        for sizes in (
+            {"dim": 3, "num_arms": 20, "num_key_terms": 9, "num_users": 2},
+            {"dim": 3.0, "num_arms": np.array(20), "num_key_terms": jnp.int32(9), "num_users": np.float64(2)},
+        )
+    )
+    assert plain.fingerprint == other.fingerprint
+
+
 # ------------------------------------------------------------------------------------------------- from_arrays
 
 
@@ -112,7 +132,14 @@ BAD = {
     "NaN": (changed(1, 2, np.nan), r"{}\[1, 2\]=nan is not a finite number"),
     "infinite": (changed(3, 0, -np.inf), r"{}\[3, 0\]=-inf is not a finite number"),
     "ragged": ([[1.0, 2.0, 3.0], [1.0, 2.0]], "{} must be a rectangular array of numbers"),
-    "words": ([["a", "b", "c"]], "{} must be a rectangular array of numbers"),
+    "words": ([["a", "b", "c"]], "{} must be a rectangular array of numbers .*, but it is of type <U1$"),
+    "numbers as words": (ROWS.astype(str), "{} must be a rectangular array of numbers"),
+    "complex": (ROWS + 1j, "{} must be a rectangular array of numbers .*, but it is of type complex128$"),
+    "dates": (np.array([["2020-01-01"]], "M8[D]"), "{} must be a rectangular array of numbers"),
+    "masked": (np.ma.array(ROWS, mask=ROWS > 1), r"{0} is a masked array; it must be a plain one, such as {0}.filled"),
+    "objects": ([[object(), 1, 2]], "{} must be a rectangular array of numbers"),
+    "beyond floats": ([[10**400, 1, 1]], "{} must be a rectangular array of numbers"),
+    "a table": ({"a": 1}, "{} must be a rectangular array of numbers"),
     "nothing": (None, r"{}.*(2-D|rectangular)"),
     "1-D": (ROWS[0], r"{} has shape \(3,\); it must be 2-D"),
     "3-D": (ROWS[None], r"{} has shape \(1, 4, 3\); it must be 2-D"),
@@ -137,3 +164,21 @@ def test_dimensions_must_agree(argument):
     good = {"arms": ROWS, "key_terms": ROWS, "users": ROWS}
     with pytest.raises(ValueError, match=rf"same number of columns, but .*{argument} has 2"):
         fb.Catalog.from_arrays(**good | {argument: ROWS[:, :2]})
+
+
+@pytest.mark.usefixtures("without_type_checks")
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"arm_names": 3}, r"^arm_names=3 is not allowed: it must be a list of names, one for each of 4 arms$"),
+        (
+            {"user_ids": "abcd"},
+            r"^user_ids='abcd' is not allowed: it must be a list of names, one for each of 4 users$",
+        ),
+        ({"name": None}, r"^name=None is not allowed: it must be a word$"),
+        ({"name": ""}, r"^name='' is not allowed: it must be a word$"),
+    ],
+)
+def test_names_are_words(changes, message):
+    with pytest.raises(ValueError, match=message):
+        fb.Catalog.from_arrays(ROWS, ROWS, ROWS, **changes)
