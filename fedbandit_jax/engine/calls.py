@@ -86,7 +86,7 @@ def sweep(
         dtype: "float32", "float64" or "auto": float64 for horizons above 2^20 rounds, where float32 would miscount.
         memory: limit of what the compiled programs take, such as "4GB".
         progress: True or False for a bar, None for one on terminals once a call takes two seconds, or a function that
-            gets records.
+            gets records. What will take more than a minute says so after its first runs, unless progress is False.
         out: a folder that keeps finished runs as the sweep goes: the same sweep, or a larger one, computes only what is
             missing there. Processes joined by `jax.distributed` share the work through it.
 
