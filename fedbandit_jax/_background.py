@@ -7,7 +7,7 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Generator, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from queue import Full, Queue
 from typing import Any, TypeVar
@@ -16,7 +16,7 @@ T = TypeVar("T")
 INTERRUPTED = 130  # what a shell calls a command that Ctrl-C ended
 SECONDS_TO_END = 1.0  # for threads that are about to be done anyway
 
-_left: list[threading.Thread] = []  # threads whose work nobody waits for any more
+_abandoned: list[threading.Thread] = []  # threads at work that nobody wants any more
 
 
 def in_background(sources: Iterable[Iterable[T]], threads: int = 1) -> Generator[T, None, None]:
@@ -35,8 +35,12 @@ def in_background(sources: Iterable[Iterable[T]], threads: int = 1) -> Generator
 
     def work() -> None:
         try:
-            while left and not stopped.is_set():
-                for item in left.popleft():
+            while not stopped.is_set():
+                try:
+                    source = left.popleft()
+                except IndexError:  # the others have them all
+                    break
+                for item in source:
                     hand_over((True, item))
                     if stopped.is_set():
                         return
@@ -59,13 +63,16 @@ def in_background(sources: Iterable[Iterable[T]], threads: int = 1) -> Generator
                 raise found
     finally:
         stopped.set()
-        _leave(workers)
+        _abandoned[:] = [worker for worker in (*_abandoned, *workers) if worker.is_alive()]
+        _end_threads_at_exit()
 
 
-def _leave(workers: Iterable[threading.Thread]) -> None:
-    """Threads inside XLA would crash an interpreter that is taken down around them."""
-    _left[:] = [worker for worker in (*_left, *workers) if worker.is_alive()]
-    _end_threads_at_exit()
+def wait_for_abandoned() -> None:
+    """Until the devices are free again; Ctrl-C ends the waiting."""
+    for worker in _abandoned:
+        while worker.is_alive():
+            worker.join(0.1)
+    _abandoned.clear()
 
 
 @cache
@@ -74,34 +81,43 @@ def _end_threads_at_exit() -> None:
 
 
 def _end_threads() -> None:
-    """At the end of Python: after Ctrl-C it ends at once, otherwise when the threads have come to an end."""
+    """At the end of Python, which threads inside XLA would crash: after Ctrl-C it ends now, else when they have."""
+    if not any(worker.is_alive() for worker in _abandoned):
+        return
     interrupted = getattr(sys, "last_type", None) is KeyboardInterrupt
     signal.signal(signal.SIGINT, signal.SIG_IGN if interrupted else signal.SIG_DFL)
-    for worker in _left:
+    for worker in _abandoned:
         worker.join(SECONDS_TO_END if interrupted else None)
     if interrupted:
-        leave(INTERRUPTED)
+        end_process()
 
 
-def leave(code: int) -> None:
-    """End this process now, if threads are still at work; what was written is on disk."""
-    if any(worker.is_alive() for worker in _left):
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(code)
+def end_process(code: int | None = None) -> None:
+    """End this process now if threads are still at work: with a code, or by Ctrl-C's signal as Python does."""
+    if not any(worker.is_alive() for worker in _abandoned):
+        return
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(Exception):  # such as a pipe that nobody reads any more
+            stream.flush()
+    if code is None and os.name == "posix":
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGINT)
+    os._exit(INTERRUPTED if code is None else code)
 
 
 @contextmanager
 def undisturbed() -> Iterator[None]:
-    """Ctrl-C comes when this is done."""
-    if threading.current_thread() is not threading.main_thread():  # it never comes here
+    """Ctrl-C comes when this is done, to whoever it would have come to."""
+    in_main = threading.current_thread() is threading.main_thread()  # it comes to no other
+    before = signal.getsignal(signal.SIGINT) if in_main else None
+    if before is None:  # or a handler that is not Python's
         yield
         return
     pressed: list[int] = []
-    before = signal.signal(signal.SIGINT, lambda number, _: pressed.append(number))
+    signal.signal(signal.SIGINT, lambda number, _: pressed.append(number))
     try:
         yield
     finally:
         signal.signal(signal.SIGINT, before)
     if pressed:
-        raise KeyboardInterrupt
+        signal.raise_signal(signal.SIGINT)

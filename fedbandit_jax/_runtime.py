@@ -103,7 +103,10 @@ def keep_compiled_programs() -> None:
     wanted = os.environ.get(CACHE_SWITCH, "true").lower() not in ("0", "false", "f", "no", "n", "off")
     if not wanted or jax.config.values["jax_compilation_cache_dir"]:
         return
-    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    try:
+        home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    except RuntimeError:  # a user without a home
+        return
     jax.config.update("jax_compilation_cache_dir", str(home / "fedbandit_jax"))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", 0)

@@ -72,7 +72,7 @@ def entry_point() -> None:
         app()
     except SystemExit as end:
         if end.code == _background.INTERRUPTED:
-            _background.leave(end.code)
+            _background.end_process(end.code)
         raise
     except (ValueError, OSError, FloatingPointError) as error:
         Console(stderr=True).print(f"[bold red]Error:[/] {escape(str(error))}", highlight=False)

@@ -12,6 +12,7 @@ from rich.table import Table
 
 import fedbandit_jax as fb
 from fedbandit_jax import _runtime
+from fedbandit_jax._background import in_background
 from fedbandit_jax.cli import sweep_file
 from fedbandit_jax.engine.estimate import estimate
 from fedbandit_jax.engine.identity import run_ids
@@ -129,7 +130,7 @@ def describe(sweep: Sweep, folder: Path, memory: Any, tell: Reporter) -> None:
         programs=programs,
     )
     seconds = 0.0
-    for part in estimate(sweep, memory):
+    for part in in_background([estimate(sweep, memory)]):  # so that Ctrl-C need not wait for it
         took = f"compiled in {part['compile_seconds']:.1f} s, {part['memory'] / 1e6:.0f} MB"
         shape = f"K<={part['arms']}, T={part['horizon']}"
         where = f"{part['algorithm']} on {part['dataset']}, {shape}"

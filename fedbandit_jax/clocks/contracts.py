@@ -135,8 +135,7 @@ def check_learner(learner: RoundAlgorithm, shape: Shape) -> tuple[str, ...]:
 
     def start(learner: RoundAlgorithm, arms: Any, mask: Any, key_terms: Any, noise: Any) -> Any:
         state = learner.start(Client(arms, mask, key_terms, noise, learner.context(key_terms)))
-        leaves = jax.tree.leaves(state)
-        if not leaves or any(kind_of(leaf) is None for leaf in leaves):
+        if state is None or any(kind_of(leaf) is None for leaf in jax.tree.leaves(state)):
             wrong(learner, "start", state, "the state before the first round, of arrays and numbers")
         return state
 

@@ -16,7 +16,7 @@ import jax
 import numpy as np
 
 from fedbandit_jax import _checks, _runtime
-from fedbandit_jax._background import in_background
+from fedbandit_jax._background import in_background, wait_for_abandoned
 from fedbandit_jax.clocks.base import Algorithm
 from fedbandit_jax.engine import processes
 from fedbandit_jax.engine.batches import Batch
@@ -180,6 +180,7 @@ def compile_all(
     """Their programs, compiled side by side; equal ones one after another, as JAX finds the first again."""
     if batches:
         progress.begin("compiling")
+        wait_for_abandoned()  # two sweeps at once could block each other, see _runtime
     programs = [Program(batch, seed=seed, devices=devices) for batch in batches]
     equal: dict[tuple, list[Program]] = {}
     for program in programs:

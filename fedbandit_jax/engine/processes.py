@@ -1,6 +1,8 @@
 """Several processes, on one host or many, that share a sweep; `jax.distributed` has joined them."""
 
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +10,7 @@ import jax
 import numpy as np
 
 from fedbandit_jax import _checks
+from fedbandit_jax._background import in_background
 
 LONGEST_WAIT = 30 * 24 * 3600 * 1000  # milliseconds
 
@@ -38,7 +41,12 @@ def wait(moment: str) -> None:
 
         service: Any = distributed.global_state.client
         _waits[moment] += 1
-        service.wait_at_barrier(f"fedbandit {moment} {_waits[moment]}", LONGEST_WAIT)
+
+        def arrive() -> Iterator[None]:
+            yield service.wait_at_barrier(f"fedbandit {moment} {_waits[moment]}", LONGEST_WAIT)
+
+        with closing(in_background([arrive()])) as arrived:
+            next(arrived)
 
 
 _waits = Counter[str]()  # a barrier is used once

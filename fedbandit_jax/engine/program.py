@@ -133,15 +133,18 @@ class Program:
                 self.compile()
 
     def chunks(self, lanes: np.ndarray) -> Iterator[Trace]:
-        """The next chunk is on its way while one is read."""
+        """The next chunk is on its way while one is read; whoever stops reading leaves an idle device."""
         waiting: list[tuple[np.ndarray, Trace]] = []
-        for first in range(0, len(lanes), self.chunk):
-            index = lanes[first : first + self.chunk]
-            waiting.append((index, self.dispatch(index)))
-            if len(waiting) > 1:
+        try:
+            for first in range(0, len(lanes), self.chunk):
+                index = lanes[first : first + self.chunk]
+                waiting.append((index, self.dispatch(index)))
+                if len(waiting) > 1:
+                    yield self.to_host(*waiting.pop(0))
+            while waiting:
                 yield self.to_host(*waiting.pop(0))
-        for entry in waiting:
-            yield self.to_host(*entry)
+        finally:
+            jax.block_until_ready([trace for _, trace in waiting])
 
     def dispatch(self, lanes: np.ndarray) -> Trace:
         """Send a chunk on its way."""

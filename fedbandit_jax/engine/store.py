@@ -1,9 +1,9 @@
 """Stores: what becomes of finished runs. They stay in memory, or are written to a folder a part at a time."""
 
 import json
+import threading
 import time
 from collections.abc import Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
@@ -26,7 +26,9 @@ from fedbandit_jax.engine.files import lock, write_whole
 from fedbandit_jax.engine.identity import as_json, manifest_of, package_hyperparameters, run_ids
 from fedbandit_jax.engine.sweep import Sweep
 from fedbandit_jax.results.folders import (
+    CURVES,
     META,
+    PHASES,
     RUN,
     curves_of,
     digest,
@@ -35,21 +37,15 @@ from fedbandit_jax.results.folders import (
     read_manifest,
     read_part,
     read_parts,
+    repeated,
     stored_runs,
     values_of,
 )
 from fedbandit_jax.results.results import Results, missing_as_nan
 
 PART_SECONDS = 3.0  # a sweep that is killed loses no more than that, and the chunk that is played
-PART_RUNS = 4096  # what it holds in memory before it writes
+PART_RUNS = 4096  # of a part
 NAMED = 10  # failed runs in an error message
-CURVES = ("round", *METRICS)
-# Of all phase eliminations, so that every part has the same columns; those an algorithm does not tell are empty.
-PHASES = (
-    *("phase", "start", "length", "eps", "complete", "active_min", "active_mean", "active_max", "good_event"),
-    *("best_arm_active", "max_gap", "theta_error", "uploaded", "questions", "dropped", "wanted_information"),
-    *("lambda_min", "lambda_min_after", "lemma_holds"),
-)
 Columns = dict[str, np.ndarray]
 
 
@@ -72,7 +68,7 @@ class Store:
         self.cells = sweep.settings_of_cells()
         self.failed: list[str] = []
         self.own_learners_failed = False  # those of the package keep to the arms that there are
-        self.tables: list[tuple[Columns, Columns]] = []
+        self.tables: list[tuple[np.ndarray, Columns, Columns]] = []  # rows, with their curves and phases
 
     def __enter__(self) -> "Store":
         return self
@@ -99,7 +95,7 @@ class Store:
             self.keep(rows[finite], jax.tree.map(lambda x: x[finite], trace))
 
     def keep(self, rows: np.ndarray, trace: Trace) -> None:
-        self.tables.append(tidy(rows, self.batch_of(rows).rounds, trace))
+        self.tables.append((rows, *tidy(rows, self.batch_of(rows).rounds, trace)))
 
     def flush(self) -> None:
         """A batch begins or is done."""
@@ -136,7 +132,7 @@ class Store:
 
     def collect(self, settings: dict[str, Any]) -> Results:
         found = []
-        played = list(zip(*self.tables, strict=True)) or [(), ()]
+        _, *played = list(zip(*self.tables, strict=True)) or [(), (), ()]
         for there, here, fixed in zip(self.found(), played, (CURVES, PHASES), strict=True):
             tables = [table for table in (there, *map(pd.DataFrame, here)) if len(table)]
             table = pd.concat(tables, ignore_index=True) if tables else pd.DataFrame()
@@ -192,11 +188,11 @@ class FolderStore(Store):
         self.place = f"out={str(self.folder)!r}"
         self.manifest = manifest_of(sweep, settings)
         self.ids = run_ids(sweep)
-        self.stored: set[str] = set()
-        self.waiting: list[np.ndarray] = []  # rows of those tables at the end that are not written yet
-        self.since = time.perf_counter()  # for so long
-        self.writer = ThreadPoolExecutor(1)
-        self.writing: Future[None] | None = None
+        self.stored: set[str] | None = None  # not known yet
+        self.handed_over = 0  # tables that have been given to a writer
+        self.since = time.perf_counter()  # the last time that tables were
+        self.writer: threading.Thread | None = None
+        self.write_error: BaseException | None = None
 
     # ---------------------------------------------------------------------------------------- opening and closing
 
@@ -223,10 +219,9 @@ class FolderStore(Store):
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         with undisturbed():
             try:
-                if not isinstance(error, OSError):  # a disk that is full stays full
+                if self.write_error is None:  # a disk that is full stays full
                     self.close()
             finally:
-                self.writer.shutdown()
                 self.unlock()
 
     def unlock(self) -> None:
@@ -274,35 +269,51 @@ class FolderStore(Store):
 
     def missing(self) -> np.ndarray:
         """Which runs are not there; of runs that a grid names twice, the first."""
-        there = np.array([run in self.stored for run in self.ids])
+        stored = self.stored or set()
+        there = np.array([run in stored for run in self.ids])
         return ~there & ~pd.Series(self.ids, dtype=object).duplicated().to_numpy()
 
     def keep(self, rows: np.ndarray, trace: Trace) -> None:
         super().keep(rows, trace)
-        self.waiting.append(rows)
-        late = time.perf_counter() - self.since >= PART_SECONDS
-        if late or sum(map(len, self.waiting)) >= PART_RUNS:
+        waiting = sum(len(rows) for rows, _, _ in self.tables[self.handed_over :])
+        if waiting >= PART_RUNS or time.perf_counter() - self.since >= PART_SECONDS:
             self.flush()
 
     def flush(self) -> None:
         """Have what waits written, a part of one batch, while others are played; the part before is on disk then."""
-        if self.writing is not None:
-            self.writing.result()
-        if self.waiting:
-            tables = self.tables[-len(self.waiting) :]
-            curves, phases = map(join_columns, zip(*tables, strict=True))
-            self.writing = self.writer.submit(self.write, np.concatenate(self.waiting), curves, phases)
-            # Forgotten only now: should Ctrl-C have come before, the same part is written again on the way out.
-            self.waiting = []
-        self.since = time.perf_counter()
+        self.wait_for_writer()
+        waiting = self.tables[self.handed_over :]
+        with undisturbed():
+            if waiting:
+                rows, curves, phases = zip(*waiting, strict=True)
+                part = np.concatenate(rows), join_columns(curves), join_columns(phases)
+                self.writer = threading.Thread(target=self.try_to_write, args=part)
+                self.writer.start()
+                self.handed_over = len(self.tables)
+            self.since = time.perf_counter()
+
+    def wait_for_writer(self) -> None:
+        if self.writer is not None:
+            self.writer.join()
+            self.writer = None
+        if self.write_error is not None:
+            raise self.write_error
 
     def close(self) -> None:
         self.flush()
-        self.flush()  # waits for the first
+        self.wait_for_writer()
 
     def what_is_kept(self) -> str:
-        kept = len(self.stored & set(self.ids))
-        return f"{kept} of {len(self.runs)} runs are kept; the same sweep with {self.place} goes on"
+        ids = set(self.ids)
+        kept = "what is there is" if self.stored is None else f"{len(self.stored & ids)} of {len(ids)} runs are"
+        return f"{kept} kept; the same sweep with {self.place} goes on"
+
+    def try_to_write(self, rows: np.ndarray, curves: Columns, phases: Columns) -> None:
+        """In a thread of its own; the sweep meets the error when it comes back."""
+        try:
+            self.write(rows, curves, phases)
+        except BaseException as error:
+            self.write_error = error
 
     def write(self, rows: np.ndarray, curves: Columns, phases: Columns) -> None:
         """Add a part."""
@@ -316,6 +327,7 @@ class FolderStore(Store):
         if meta["phases"]:
             write_table(self.folder / f"phases-{name}", self.as_arrow(phases, PHASES), meta)
         write_table(self.folder / f"curves-{name}", self.as_arrow(curves, CURVES), meta)
+        assert self.stored is not None
         self.stored.update(ids)
 
     def as_arrow(self, columns: Columns, fixed: tuple[str, ...]) -> pa.Table:
@@ -365,7 +377,7 @@ class FolderStore(Store):
         return super().collect(settings | {"out": str(self.folder)})
 
     def found(self) -> tuple[pd.DataFrame, pd.DataFrame]:
-        played = [curves["at"] for curves, _ in self.tables]
+        played = [rows for rows, _, _ in self.tables]
         rows = np.setdiff1d(np.arange(len(self.runs)), np.concatenate(played) if played else [])
         if not len(rows):
             return super().found()
@@ -377,11 +389,6 @@ class FolderStore(Store):
 
 def join_columns(tables: Sequence[Columns]) -> Columns:
     return {name: np.concatenate([table[name] for table in tables]) for name in tables[0]}
-
-
-def repeated(column: pa.Array, place: pa.Array) -> pa.Array:
-    """Entries of a column by their places; texts are written once, and read as texts all the same."""
-    return (column.dictionary_encode() if column.type == pa.string() else column).take(place)
 
 
 def write_table(path: Path, table: pa.Table, meta: dict[str, Any]) -> None:

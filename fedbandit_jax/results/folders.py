@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from fedbandit_jax.clocks.base import METRICS
 from fedbandit_jax.results.labels import labels_of
 from fedbandit_jax.results.results import Results, missing_as_nan
 
@@ -30,6 +31,13 @@ RUN = {  # the columns that tell what a run is
     "noise": pa.float64(),
     **dict.fromkeys(("user", "seed"), pa.int64()),
 }
+CURVES = ("round", *METRICS)
+# Of all phase eliminations, so that every part has the same columns; those an algorithm does not tell are empty.
+PHASES = (
+    *("phase", "start", "length", "eps", "complete", "active_min", "active_mean", "active_max", "good_event"),
+    *("best_arm_active", "max_gap", "theta_error", "uploaded", "questions", "dropped", "wanted_information"),
+    *("lambda_min", "lambda_min_after", "lemma_holds"),
+)
 META = b"fedbandit"
 
 
@@ -135,6 +143,11 @@ def read_parts(
         return pa.concat_tables(tables, promote_options="default").unify_dictionaries() if tables else None
 
     return joined(curves), joined(phases)
+
+
+def repeated(column: pa.Array, place: pa.Array) -> pa.Array:
+    """Entries of a column by their places; texts are written once, and read as texts all the same."""
+    return (column.dictionary_encode() if column.type == pa.string() else column).take(place)
 
 
 def values_of(table: pa.Table | None, by: str, wanted: np.ndarray, settings: Collection[str]) -> pd.DataFrame:

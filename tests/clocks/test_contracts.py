@@ -241,3 +241,14 @@ def test_every_column_of_the_tables_is_taken(catalog):
     tables = (results.to_pandas(), results.summary(), results.quantiles())
     columns = {name for table in tables for name in table.columns} - fb.FedConPE().hyperparameters().keys()
     assert {name for name in columns if not fb.clocks.base.is_column(name)} == set()
+
+
+def test_a_learner_may_do_without_a_state(catalog):
+    """One that always pulls the first arm."""
+    idle = learner(
+        start=lambda self, client: (),
+        choose=lambda self, state, client, key: 0,
+        learn=lambda self, state, client, arm, reward: (),
+        theta_hat=lambda self, state: jnp.zeros(6),
+    )
+    assert len(fb.simulate(catalog, idle, clients=2, arms=3, horizon=20, users=2, checkpoints=4).final()) == 2

@@ -443,7 +443,7 @@ def test_ctrl_c_keeps_what_is_finished(catalog, tmp_path, small_parts, monkeypat
 
     def interrupted(self, rows, trace):
         add(self, rows, trace)
-        if sum(map(len, self.waiting)) >= 3:
+        if sum(len(rows) for rows, _, _ in self.tables[self.handed_over :]) >= 3:
             raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
@@ -476,6 +476,25 @@ def test_ctrl_c_while_a_part_is_written(catalog, tmp_path, monkeypatch, computed
     computed.clear()
     assert len(fb.sweep(catalog, fb.Uniform(), **SMALL, out=tmp_path).final()) == 8
     assert computed == []
+
+
+@pytest.mark.parametrize("opened", [False, True])
+def test_ctrl_c_at_the_edges(catalog, tmp_path, monkeypatch, opened):
+    """While the folder is opened, and right after runs have been taken: nothing is said or written that is not so."""
+    reference = fb.sweep(catalog, fb.Uniform(), **SMALL)
+    keep = Store.keep
+
+    def interrupted(self, *given):
+        if opened:
+            keep(self, *given)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Store if opened else FolderStore, "keep" if opened else "open", interrupted)
+        told = r"^stopped: 8 of 8 runs are kept" if opened else r"^stopped: what is there is kept; the same sweep"
+        with pytest.raises(KeyboardInterrupt, match=told):
+            fb.sweep(catalog, fb.Uniform(), **SMALL, out=tmp_path)
+    same(fb.sweep(catalog, fb.Uniform(), **SMALL, out=tmp_path), reference)
 
 
 def test_ctrl_c_without_a_folder(catalog, monkeypatch):
