@@ -77,7 +77,8 @@ def tune(
         words: tune hyperparameters that are words, too; each combination of words is another program.
         progress: as in `sweep`; records say which rung it is.
         out: a folder that keeps finished runs as the tuning goes: the same call, or one with more trials, goes on.
-        options: others of `sweep`, such as `dtype` and `memory`.
+        options: others of `sweep`, such as `memory`; `checkpoints` is 1 here, as the last round decides, and 128 gives
+            `scores` curves.
     """
     player = Player(
         catalog,
