@@ -1,10 +1,11 @@
 """Tuning: what `tune` found, as tables and figures.
 
 A trial that left early is known on fewer runs than the best. Its `estimate` is the best's regret in the last rung times
-the ratio of the two on the runs that both have. No estimate is below the best's, as who leaves is behind on those runs.
+the ratio of the two on the runs that both have, and never less than the best's: who left was behind on those runs,
+unless the best is what was given, which stays in any case.
 
-A search has converged if the second half of its trials lowered the best by less than 3 %, or by less than can be told
-from noise: the paired 95 % interval of that gain reaches 0.
+A search has converged if the second half of its trials lowered the best by less than 3 %. If by more, it has not, or it
+is unclear: the paired 95 % interval of that gain reaches 0.
 """
 
 import math
@@ -54,7 +55,7 @@ class Trial(NamedTuple):
         return self.owner, self.number
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Tuning:
     """The best of each algorithm, how it was found, and what it is worth on other users."""
 
@@ -169,7 +170,7 @@ class Tuning:
                 "as given": means(table, "given", "given_high"),
                 "tuning": table["tuning"].map(lambda mean: number(mean) if math.isfinite(mean) else ""),
                 "runs": table["runs"].map(str),
-                "converged": table["converged"].map({True: "yes", False: "no"}).fillna(""),
+                "converged": table["converged"],
             }
         )
 
@@ -212,19 +213,21 @@ class Tuning:
             return math.nan
         own, base = self._regret[trial.key], self._regret[best.key]
         here = base.loc[own.index].mean()
-        return float(base.mean() * own.mean() / here) if here > 0 else float(own.mean())
+        estimate = base.mean() * own.mean() / here if here > 0 else own.mean()
+        return float(max(estimate, base.mean()))
 
-    def _late_gain(self, best: Trial) -> tuple[float, bool | None]:
-        """By how many percent the second half of the trials lowered the best, and whether that is little."""
+    def _late_gain(self, best: Trial) -> tuple[float, str]:
+        """By how many percent the second half of the trials lowered the best; so, has the search converged?"""
         table = of(self._trials, best.owner)
         if len(table) < 2:
-            return math.nan, None
+            return math.nan, ""
         early = table.iloc[: len(table) // 2]
+        if best.number < len(early):
+            return 0.0, "yes"
         first = int(early.loc[early["estimate"].idxmin(), "trial"])
-        if first == best.number or best.number < len(early):
-            return 0.0, True
         gain = self._compare(best.key, (best.owner, first))
-        return gain["percent_below"], bool(gain["percent_below"] < SMALL_GAIN or gain["low"] <= 0)
+        percent = gain["percent_below"]
+        return percent, "yes" if percent < SMALL_GAIN else "unclear" if gain["low"] <= 0 else "no"
 
     def _as_good(self, trial: Trial, best: Trial) -> bool:
         """Did a trial come to the last rung, where no interval tells it from the best?"""

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from fedbandit_jax.papers.tuned import Tuning
 
 APART = 5  # times as much regret as another: then a logarithmic axis
+DOUBTS = {"yes": "", "unclear": ", unclear", "no": ", not converged"}
 JITTER = 0.25  # to both sides of a word
 
 
@@ -30,16 +31,16 @@ class TuningPlots:
         return self.convergence(ax)
 
     def convergence(self, ax: Axes | None = None) -> Axes:
-        """The best so far against the budget, a line per algorithm; it says which have not converged."""
+        """The best so far against the budget, a line per algorithm; it names those that have not converged."""
         table = self.tuning.progress()
         if not len(table):
             _checks.fail("algorithms", [trial.owner for trial in self.tuning.best], "none of them has a space to tune")
-        late = self.tuning.table().set_index("algorithm")["converged"]
+        converged = self.tuning.table().set_index("algorithm")["converged"]
         own, ax = ax is None, ax or new_axes()
         owners = list(dict.fromkeys(table["algorithm"]))
         look = Look([(owner, "") for owner in owners])
         for owner, rows in table.groupby("algorithm", sort=False):
-            name = owner if late[owner] else f"{owner}, not converged"
+            name = owner + DOUBTS[converged[owner]]
             better = [0, *(np.flatnonzero(np.diff(rows["regret"])) + 1)]  # a marker where a trial is a new best
             ax.step(rows["runs"], rows["regret"], where="post", label=name, markevery=better, **look(owner, ""))
         scale(ax, "linear", scale_of(table["regret"]), lowest=table["regret"].min())
