@@ -62,15 +62,18 @@ def tune(
 
 
 def show(tuning: fb.Tuning) -> None:
-    """What was found, a row an algorithm."""
+    """What the best are worth, a row an algorithm, and what they are, a line each."""
     table = Table(title="Regret at the last round on other users, mean and 95 % interval", title_justify="left")
     found = tuning.in_short()
+    settings = found.pop("settings")
     for name in found:
-        words = name in ("algorithm", "settings")
-        table.add_column(name, justify="left" if words else "right", overflow="fold" if words else "ellipsis")
+        table.add_column(name, justify="left" if name == "algorithm" else "right", no_wrap=True)
     for _, row in found.iterrows():
-        table.add_row(*(escape(text.replace(", ", "\n")) for text in row))
+        table.add_row(*(escape(text) for text in row))
     console.print(table)
+    for name, text in zip(found["algorithm"], settings, strict=True):
+        if text:
+            console.print(f"{name}: {text}", highlight=False, markup=False, soft_wrap=True)
 
 
 def told(tuning: fb.Tuning) -> str:

@@ -61,8 +61,8 @@ def test_the_command_does_what_the_file_says(catalog, tmp_path):
         catalog, given, trials=16, clients=2, arms=7, horizon=300, noise=0.2, users=[0, 1], seeds=3, progress=False
     )
     best = wanted.algorithms[0]
-    assert re.search(rf"LinUCB +│ alpha={best.alpha:g} +│ +[\d.,]+ ± [\d.,]+ │ +[\d.,]+ ± ", result.output)
-    assert re.search(rf" lam={best.lam:g} +│", result.output)
+    assert re.search(r"LinUCB +│ +[\d.,]+ ± [\d.,]+ │ +[\d.,]+ ± ", result.output)
+    assert f"LinUCB: alpha={best.alpha:g}, lam={best.lam:g}\n" in result.output
     assert f"{wanted.budget} runs of each algorithm: 16 trials on 1, 8 on 6" in result.output
     pd.testing.assert_frame_equal(pd.read_csv(out / "trials.csv"), pd.DataFrame(wanted.trials()), check_dtype=False)
     assert pd.read_csv(out / "settings.csv")["best"].tolist() == [best.alpha, best.lam]
