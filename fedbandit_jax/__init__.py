@@ -22,12 +22,14 @@ from fedbandit_jax.algorithms import (  # noqa: E402
     Uniform,
 )
 from fedbandit_jax.clocks.base import REGISTRY, Algorithm, Trace  # noqa: E402
-from fedbandit_jax.clocks.parameters import param  # noqa: E402
+from fedbandit_jax.clocks.parameters import Between, OneOf, param  # noqa: E402
 from fedbandit_jax.clocks.rounds import Client, RoundAlgorithm  # noqa: E402
 from fedbandit_jax.engine.calls import simulate, sweep  # noqa: E402
 from fedbandit_jax.linalg import regression  # noqa: E402
 from fedbandit_jax.linalg.design import g_optimal_design  # noqa: E402
 from fedbandit_jax.papers import theory  # noqa: E402
+from fedbandit_jax.papers.tuned import Tuning  # noqa: E402
+from fedbandit_jax.papers.tuning import tune  # noqa: E402
 from fedbandit_jax.results.results import Results  # noqa: E402
 from fedbandit_jax.worlds.catalog import Catalog  # noqa: E402
 from fedbandit_jax.worlds.problem import Problem  # noqa: E402
@@ -36,6 +38,7 @@ __all__ = [
     "REGISTRY",
     "Algorithm",
     "ArmCon",
+    "Between",
     "Catalog",
     "Client",
     "ConLinUCB",
@@ -44,11 +47,13 @@ __all__ = [
     "FedLinPE",
     "LinPE",
     "LinUCB",
+    "OneOf",
     "Problem",
     "Results",
     "RoundAlgorithm",
     "SharedLinUCB",
     "Trace",
+    "Tuning",
     "Uniform",
     "datasets",
     "g_optimal_design",
@@ -58,6 +63,7 @@ __all__ = [
     "simulate",
     "sweep",
     "theory",
+    "tune",
 ]
 
 

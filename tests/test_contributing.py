@@ -29,4 +29,9 @@ def test_the_example_runs(tmp_path, traced):
     assert np.isclose(regret["EpsilonGreedy epsilon=1"], regret["Uniform"], rtol=0.05)
     traced.clear()
     fb.sweep(catalog, module.EpsilonGreedy(epsilon=0.3), **setting)
+    best = fb.tune(
+        catalog, module.EpsilonGreedy(epsilon=0.5), trials=20, seeds=4, checkpoints=128, **setting | {"users": 2}
+    )
     assert not traced
+    assert best.algorithms[0].epsilon < 0.2
+    assert best.settings()["hyperparameter"].tolist() == ["epsilon", "lam"]

@@ -12,6 +12,7 @@ SMALLER = [
     ("horizon=6000", "horizon=300"),
     ("arms=100", "arms=10"),
     ("arms=[100, 200]", "arms=[10, 20]"),
+    ("[fb.FedConPE(), fb.LinUCB()], trials=128, users=20", "[fb.LinUCB()], trials=9, users=4"),
 ]
 
 
@@ -26,4 +27,4 @@ def test_example(code, tmp_path, monkeypatch, capsys):
 
 
 def test_there_are_examples():
-    assert len([code for code in EXAMPLES if "synthetic" in code]) == 2
+    assert len([code for code in EXAMPLES if "synthetic" in code]) == 3

@@ -12,7 +12,7 @@ from rich.markup import escape
 
 import fedbandit_jax as fb
 from fedbandit_jax import _background, _runtime
-from fedbandit_jax.cli import bench, data, report, reproduce, run, sweep
+from fedbandit_jax.cli import bench, data, report, reproduce, run, sweep, tune
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -38,7 +38,7 @@ def stoppable(command: Callable[..., None]) -> Callable[..., None]:
 
 
 app.add_typer(data.app, name="data")
-for command in (run.run, sweep.sweep, reproduce.reproduce, report.report, bench.bench):
+for command in (run.run, sweep.sweep, tune.tune, reproduce.reproduce, report.report, bench.bench):
     app.command()(stoppable(command))
 
 

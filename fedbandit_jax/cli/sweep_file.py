@@ -6,6 +6,7 @@ arms = 100
 horizon = 6000
 users = 10                   # users, seeds: a count or a list of indices
 seeds = 8                    # also: noise, seed, checkpoints, spacing, dtype, as in fedbandit_jax.sweep
+                             # for `fedbandit tune` also: trials, score_users, words, as in fedbandit_jax.tune
 
 [data]                       # optional; the synthetic catalog by default; [[data]] for each of several
 path = "lastfm.npz"          # "synthetic", a prepared catalog, or an archive; relative to this file
@@ -19,7 +20,7 @@ N = [1, 2, 4]
 import dataclasses
 import inspect
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,9 +30,7 @@ from fedbandit_jax.clocks.base import REGISTRY, Algorithm
 from fedbandit_jax.engine.calls import sweep
 from fedbandit_jax.worlds.catalog import Catalog
 
-ARGUMENTS = tuple(
-    name for name in inspect.signature(sweep).parameters if name not in ("catalog", "algorithms", "progress")
-)
+NOT_IN_FILES = ("catalog", "algorithms", "progress", "options")
 DATA = ("path", "kind", "num_arms", "num_users", "num_key_terms", "dim", "features", "seed")
 
 
@@ -48,8 +47,8 @@ class SweepFile:
         return [datasets.load(**one) for one in self.data]
 
 
-def read(path: str | Path) -> SweepFile:
-    """Read a file; a key that is not known is an error that names one that is close, or all of them."""
+def read(path: str | Path, *calls: Callable[..., Any]) -> SweepFile:
+    """Read a file; a key that is no argument of `sweep` or other calls is an error that names what is near, or all."""
     path = Path(path)
     if not path.is_file():
         raise FileNotFoundError(f"{path} does not exist; it must be a TOML file")
@@ -57,7 +56,9 @@ def read(path: str | Path) -> SweepFile:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ValueError(f"{path} is not TOML: {error}") from error
-    check_keys(path, "the sweep", content, (*ARGUMENTS, "data", "algorithms"))
+    arguments = dict.fromkeys(name for call in (sweep, *calls) for name in inspect.signature(call).parameters)
+    known = [name for name in arguments if name not in NOT_IN_FILES]
+    check_keys(path, "tune" if calls else "the sweep", content, (*known, "data", "algorithms"))
     tables = content.pop("algorithms", [])
     data = [catalog(path, table) for table in _checks.as_list(content.pop("data", {}))]
     if not isinstance(tables, list) or not tables or not all(isinstance(table, dict) for table in tables):

@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-import numpy as np
-
 from fedbandit_jax import _checks
 
 Hyperparameter = Any  # a number or a word, or in a sweep a list of them; one traced number inside `run`
+DIGITS = 4  # of a number that a tuner tries, so that it can be written down
 
 
 @dataclass(frozen=True)
@@ -22,10 +21,21 @@ class Between:
     high: float
     log: bool = True
 
-    def draw(self, rng: np.random.Generator) -> float:
-        if not self.log:
-            return float(rng.uniform(self.low, self.high))
-        return float(np.exp(rng.uniform(np.log(self.low), np.log(self.high))))
+    def __post_init__(self) -> None:
+        _checks.real("low", self.low, 0 if self.log else -math.inf, math.inf, "()")
+        _checks.real("high", self.high, self.low, math.inf, "()")
+
+    def at(self, place: float) -> float:
+        """The number at a place in [0, 1], in four digits."""
+        ratio, width = self.high / self.low if self.log else 1.0, self.high - self.low
+        value = self.low * ratio**place if self.log else self.low + width * place
+        return min(max(float(f"{value:.{DIGITS}g}"), self.low), self.high)
+
+    def place(self, value: float) -> float:
+        """Where a number is: 0 is the lower end, 1 the upper one."""
+        if self.log:
+            return math.log(value / self.low) / math.log(self.high / self.low) if value > 0 else -math.inf
+        return (value - self.low) / (self.high - self.low)
 
 
 @dataclass(frozen=True)
@@ -34,8 +44,9 @@ class OneOf:
 
     words: tuple[str, ...]
 
-    def draw(self, rng: np.random.Generator) -> str:
-        return self.words[rng.integers(len(self.words))]
+    def at(self, place: float) -> str:
+        """The word at a place in [0, 1]."""
+        return self.words[min(int(place * len(self.words)), len(self.words) - 1)]
 
 
 @dataclass(frozen=True)
@@ -100,3 +111,8 @@ def _declared(kind: type) -> dict[str, Parameter]:
     own = annotated(kind)
     fields = sorted(dataclasses.fields(kind), key=lambda field: field.name not in own)
     return {field.name: field.metadata["param"] for field in fields if "param" in field.metadata}
+
+
+def search_space(kind: type) -> dict[str, Between | OneOf]:
+    """Where a tuner looks, by hyperparameter."""
+    return {name: about.search for name, about in declared(kind).items() if about.search is not None}

@@ -4,7 +4,7 @@ The paper publishes neither its code nor the constants of its runs, so every exp
 
     theory      radii of the theorems for everyone
     released    the baselines with the constants of their public code, FedConPE with those of its theory
-    tuned       every algorithm with the best of equally many random trials, on users that are not scored (`tuning`)
+    tuned       every algorithm with the best of equally many trials, on users that are not scored (`tuning`)
 
 FedConPE is the paper's with N = C = 1 and delta = 0.1 unless it is tuned. The seventh experiment, `clients` and `arms`
 on real data, is those two with other catalogs.

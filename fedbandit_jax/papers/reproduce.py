@@ -22,12 +22,14 @@ import pandas as pd
 
 from fedbandit_jax import _checks, _runtime
 from fedbandit_jax.clocks.base import Algorithm
+from fedbandit_jax.clocks.parameters import search_space
 from fedbandit_jax.engine.calls import describe_environment, sweep
 from fedbandit_jax.engine.files import write_whole
 from fedbandit_jax.papers import verdict
 from fedbandit_jax.papers.fedconpe import CHECKPOINTS, EXPERIMENTS, NOISE, PRESETS, USERS, Experiment
 from fedbandit_jax.papers.theory_checks import check_theory
-from fedbandit_jax.papers.tuning import tune
+from fedbandit_jax.papers.tuned import budget_of
+from fedbandit_jax.papers.tuning import rungs_of, search
 from fedbandit_jax.results import statistics
 from fedbandit_jax.results.results import Results
 from fedbandit_jax.worlds.catalog import Catalog
@@ -48,13 +50,22 @@ class Size:
     most_rounds: float = 60e6  # of all clients of an algorithm in an experiment, in rounds with 100 arms: about 40 s
     trials: int = 32
     tuning_users: int = 10
+    tuning_seeds: int = 4  # of each in the last rung: 40 runs of the best
     theory_seeds: int = 100
     quick: bool = False
     seed: int = 0
 
 
-MUST_AGREE = ("users", "trials", "tuning_users", "seed", "quick", "noise")  # in a folder; seeds may grow
-QUICK = Size(users=6, seeds=1, trials=3, tuning_users=2, theory_seeds=25, quick=True)
+MUST_AGREE = (
+    "users",
+    "trials",
+    "tuning_users",
+    "tuning_seeds",
+    "seed",
+    "quick",
+    "noise",
+)  # in a folder; seeds may grow
+QUICK = Size(users=6, seeds=1, trials=3, tuning_users=2, tuning_seeds=1, theory_seeds=25, quick=True)
 
 
 def reproduce(
@@ -140,7 +151,8 @@ def describe(
             last = first
         one = algorithms * rounds_of_a_seed(experiment, size) / ROUNDS_A_SECOND
         M, K, T = experiment.tuning_setting
-        tuning = algorithms * size.trials * size.tuning_users * M * T * K / 100 / ROUNDS_A_SECOND
+        runs = budget_of(rungs_of(size.trials, range(size.tuning_users), size.tuning_seeds))
+        tuning = algorithms * runs * M * T * K / 100 / ROUNDS_A_SECOND
         for data in catalogs:
             for preset in presets:
                 extra = tuning if preset == "tuned" else 0.0
@@ -172,19 +184,29 @@ def tuned_constants(
     if len(catalog.users) < first + size.tuning_users:
         allowed = f"tuning needs {size.tuning_users} other users than the {first} that are scored"
         _checks.fail(f"users of {data}", len(catalog.users), allowed)
-    constants = tune(
+    best = search(
         catalog,
         experiment.line_up,
-        setting=(M, K, T),
         trials=size.trials,
         users=range(first, first + size.tuning_users),
-        seeds=max(1, math.ceil(4 / M)),
-        out=record.folder / data / "tuning" / setting,
-        seed=size.seed,
+        seeds=size.tuning_seeds,
         words=not size.quick,
+        out=record.folder / data / "tuning" / setting,
+        clients=M,
+        arms=K,
+        horizon=T,
+        noise=NOISE,
+        seed=size.seed,
+        checkpoints=CHECKPOINTS,
     )
+    constants = {title: tuned_part(algorithm.prepare(T)) for title, algorithm in best.items()}
     record.keep_tuned(data, experiment.id, constants)
     return constants
+
+
+def tuned_part(algorithm: Algorithm) -> dict[str, Any]:
+    """The constants that a search has chosen."""
+    return {name: getattr(algorithm, name) for name in search_space(type(algorithm))}
 
 
 def play(
