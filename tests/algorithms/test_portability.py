@@ -15,7 +15,7 @@ from fedbandit_jax.engine import program as engine
 THEORY = {"alpha": "theory"}
 PHASE_WORDS = ({"sigma": 0.1, "rounding": "unbiased"}, {"design_method": "frank-wolfe"}, {"design_method": "optax"})
 VARIANTS = {  # hyperparameters that make other programs: words, and None for a number
-    "FedConPE": ({}, {"C": "realised"}, {"key_term_rule": "signed"}, *PHASE_WORDS),
+    "FedConPE": ({}, {"C": "realised"}, {"key_term_rule": "signed", "null_space": "skip"}, *PHASE_WORDS),
     "FedLinPE": ({}, PHASE_WORDS[0] | PHASE_WORDS[1]),
     "LinPE": ({}, PHASE_WORDS[0] | PHASE_WORDS[1]),
     "LinUCB": ({}, THEORY, THEORY | {"sigma": 0.1}),

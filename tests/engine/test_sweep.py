@@ -86,6 +86,7 @@ BAD_HYPERPARAMETERS = [
     ("design_tol", 2, r"a number in \[0.001, 1\]"),
     ("rounding", "floor", "it must be 'ceil' or 'unbiased'"),
     ("key_term_rule", "nearest", "it must be 'absolute' or 'signed'"),
+    ("null_space", "drop", "it must be 'ask' or 'skip'"),
     ("design_method", "newton", "it must be 'multiplicative' or 'frank-wolfe' or 'optax'"),
 ]
 
@@ -295,9 +296,10 @@ def test_other_numbers_compile_nothing(catalog, played, traced):
 ALONE = GRID | {"clients": 2, "arms": 10}  # one place of the grid, without any padding
 
 
-def test_a_run_is_the_same_alone_and_in_a_padded_grid(catalog):
+@pytest.mark.parametrize("null_space", ["ask", "skip"])
+def test_a_run_is_the_same_alone_and_in_a_padded_grid(catalog, null_space):
     """All curves and phases to the horizon, also when so few arms are left that V has a null space."""
-    algorithm = fb.FedConPE(N=[2.0, 1.0])
+    algorithm = fb.FedConPE(N=[2.0, 1.0], null_space=null_space)
     inside = fb.sweep(catalog, algorithm, **GRID, seeds=2, dtype="float64")
     apart = fb.simulate(catalog, algorithm.replace(N=2.0), **ALONE, seeds=2, dtype="float64")
     assert (apart.phases()["active_max"] < catalog.dim).any(), "no null space to compare"

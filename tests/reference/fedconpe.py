@@ -19,6 +19,7 @@ class FedConPESettings:
     elimination_scale: float = 1.0
     rounding: str = "ceil"
     key_term_rule: str = "absolute"
+    null_space: str = "ask"
 
 
 @dataclass
@@ -146,7 +147,9 @@ def fedconpe(
             pi = design(arms[i], active[i])
             V = gram(arms[i], pi)
             values, vectors = eigen(V)
-            uploaded = np.flatnonzero(values < s) if key_terms_used else np.array([], dtype=int)
+            # With "skip", directions outside the span of the active arms are nobody's business.
+            span = values >= (1e-5 * np.max(values) if settings.null_space == "skip" else -np.inf)
+            uploaded = np.flatnonzero((values < s) & span) if key_terms_used else np.array([], dtype=int)
             terms, c = choose_key_terms(key_terms, vectors[:, uploaded], settings)
             shortfall = (s - values[uploaded]) / c**2
             counts = pull_counts(pi, amount, settings.rounding, u_pulls)
@@ -160,8 +163,8 @@ def fedconpe(
                     uploaded=uploaded,
                     key_terms=terms.tolist(),
                     repetitions=repetitions,
-                    lambda_min=float(np.min(values)),
-                    lambda_min_after=float(np.linalg.eigvalsh(V_after)[0]),
+                    lambda_min=float(np.min(values[span])),
+                    lambda_min_after=float(np.linalg.eigvalsh(vectors[:, span].T @ V_after @ vectors[:, span])[0]),
                 )
             )
             if server:
