@@ -80,7 +80,8 @@ class PhaseElimination(Algorithm, abstract=True):
 
     delta is the probability of failure; sigma the noise that the counts allow for (None: the problem's).
     `exploration_scale` multiplies every count and `elimination_scale` the threshold. `rounding` is "ceil" or
-    "unbiased". `design_tol` and `design_method` go to `g_optimal_design`.
+    "unbiased". `ridge` is added to the diagonal of G before an estimate; without it, as in the paper, a server with about
+    as many observations as dimensions interpolates their noise. `design_tol` and `design_method` go to `g_optimal_design`.
     """
 
     delta: Hyperparameter = param(0.1, low=0, high=1, ends="()")
@@ -88,6 +89,7 @@ class PhaseElimination(Algorithm, abstract=True):
     exploration_scale: Hyperparameter = param(1.0, low=0, ends="()", search=Between(1e-3, 1))
     elimination_scale: Hyperparameter = param(1.0, low=0, ends="()", search=Between(0.03, 3))
     rounding: Hyperparameter = param("ceil", words=("ceil", "unbiased"), search=OneOf(("ceil", "unbiased")))
+    ridge: Hyperparameter = param(0.0, low=0, ends="[)")
     design_tol: Hyperparameter = param(1e-2, low=1e-3, high=1)
     design_method: Hyperparameter = param("multiplicative", words=tuple(METHODS))
 
@@ -172,7 +174,7 @@ class PhaseElimination(Algorithm, abstract=True):
         unsound = jnp.stack([jnp.isnan(x).any() for x in questions.info.values()]).any() if questions.info else False
         gram = jnp.where(unsound, jnp.nan, state.gram) + statistics.gram.sum(axis=0)
         moment = state.moment + statistics.moment.sum(axis=0)
-        estimate = Estimate(least_squares(gram, moment))
+        estimate = Estimate(least_squares(gram + self.ridge * jnp.eye(len(gram), dtype=gram.dtype), moment))
         active = jax.vmap(eliminate, in_axes=(0, 0, None, None))(
             problem.arms, state.active, estimate.theta_hat, self.elimination_scale * 2 * radius
         )

@@ -19,7 +19,6 @@ from jaxtyping import Array, Float, Int
 from fedbandit_jax.linalg import Real
 from fedbandit_jax.linalg.portable import matvec
 
-
 UNIT = 1e-5  # a squared norm as near to 1 is that of a unit vector, rounded
 
 

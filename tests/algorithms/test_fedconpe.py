@@ -120,6 +120,7 @@ SETTINGS = {
     "unbiased": ({"rounding": "unbiased", "exploration_scale": 0.1}, {}),
     "unbiased, no noise": ({"rounding": "unbiased"}, {"noise": 0.0, "horizon": 20}),
     "short": ({}, {"horizon": 25}),
+    "ridge": ({"ridge": 0.7, "rounding": "unbiased", "exploration_scale": 0.03}, {}),
     "null space skipped": ({"null_space": "skip"}, {"horizon": 20_000}),
     "null space skipped, few arms": ({"null_space": "skip", "C": "realised"}, {"arms": 4}),
 }
@@ -282,6 +283,18 @@ def test_the_null_space_is_the_same_in_both_precisions():
             with jax.enable_x64(dtype == "float64"):
                 found = uncertain_directions(jnp.asarray(V, dtype), jnp.asarray(0.1, dtype), jnp.array(True), "skip")
             assert found.uploaded.sum() == uploaded, (share, dtype)
+
+
+def test_a_ridge_shrinks_the_estimate():
+    """None is the paper; a small one is near it; a large one leaves nothing; the Gram matrix never has it."""
+    with jax.enable_x64(True):
+        problem, key = make_problem(4), jax.random.key(0)
+        first = {r: play_by_phases(fb.FedConPE(ridge=r), key, problem)[0][1] for r in (0.0, 1e-9, 1.0, 1e12)}
+    np.testing.assert_allclose(first[1e-9].theta_hat, first[0.0].theta_hat, rtol=1e-7)
+    norms = [np.linalg.norm(state.theta_hat) for state in first.values()]
+    assert norms[0] > norms[2] > 1e-3 > norms[3]
+    for state in first.values():
+        np.testing.assert_array_equal(state.gram, first[0.0].gram)
 
 
 def test_bad_event_is_rarer_than_delta():

@@ -208,7 +208,10 @@ def test_pooling_a_single_client_is_linucb():
 @pytest.mark.parametrize("kind", ["linpe", "fedlinpe"])
 def test_phase_relatives_equal_the_oracle(kind):
     """LinPE and FedLinPE with the package's designs and noise."""
-    algorithm = {"linpe": fb.LinPE(exploration_scale=0.3), "fedlinpe": fb.FedLinPE(N=1.5, exploration_scale=0.3)}[kind]
+    algorithm = {
+        "linpe": fb.LinPE(exploration_scale=0.3),
+        "fedlinpe": fb.FedLinPE(N=1.5, exploration_scale=0.3, ridge=0.4),
+    }[kind]
     with jax.enable_x64(True):
         problem, key = make_problem(6, clients=3, arms=14), jax.random.key(1)
         checkpoints = jnp.arange(1.0, ROUNDS + 1)
@@ -232,7 +235,7 @@ def test_phase_relatives_equal_the_oracle(kind):
 
         design = jax.jit(lambda arms, active: fb.g_optimal_design(arms, active, algorithm.design_tol).weights)
         settings = reference.FedConPESettings(
-            N=getattr(algorithm, "N", 1.0), exploration_scale=algorithm.exploration_scale
+            N=getattr(algorithm, "N", 1.0), exploration_scale=algorithm.exploration_scale, ridge=algorithm.ridge
         )
         expected = getattr(reference, kind)(
             [np.asarray(x) for x in problem.arms],

@@ -81,6 +81,7 @@ BAD_HYPERPARAMETERS = [
     ("N", "one", r"a number in \(0, infinity\)"),
     ("sigma", -1, r"a number in \[0, infinity\)"),
     ("exploration_scale", 0, r"a number in \(0, infinity\)"),
+    ("ridge", -0.1, r"a number in \[0, infinity\)"),
     ("elimination_scale", -1, r"a number in \(0, infinity\)"),
     ("design_tol", 1e-4, r"a number in \[0.001, 1\]"),
     ("design_tol", 2, r"a number in \[0.001, 1\]"),

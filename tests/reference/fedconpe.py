@@ -20,6 +20,7 @@ class FedConPESettings:
     rounding: str = "ceil"
     key_term_rule: str = "absolute"
     null_space: str = "ask"
+    ridge: float = 0.0
 
 
 @dataclass
@@ -200,7 +201,7 @@ def fedconpe(
                 messages[end] += d**2 + d + d  # G_i and W_i up, theta_hat down
 
         # Server: estimate. Clients: eliminate.
-        theta_hat = np.linalg.pinv(G, rcond=1e-10, hermitian=True) @ W
+        theta_hat = np.linalg.pinv(G + settings.ridge * np.eye(d), rcond=1e-10, hermitian=True) @ W
         theta_error[end:] = np.linalg.norm(theta_hat - theta)
         radius = np.sqrt(N / M) * eps
         active_after = []
