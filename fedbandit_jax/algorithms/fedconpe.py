@@ -12,6 +12,7 @@ A phase, eps = 2^-l, LOG = log(2 K M log(T) / delta), s = 3 / (4 (1 - eps^2) d N
 What all phase eliminations share, the first and the last three, is in clocks/elimination.py.
 """
 
+import math
 from collections import OrderedDict
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
@@ -20,12 +21,15 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
+from fedbandit_jax import _checks
+from fedbandit_jax.clocks.base import Algorithm
 from fedbandit_jax.clocks.elimination import PhaseElimination, PhaseQuestions, pooled_radius
 from fedbandit_jax.clocks.parameters import Between, Hyperparameter, param
 from fedbandit_jax.clocks.phases import Clock, Randomness, round_counts
 from fedbandit_jax.linalg.design import weighted_gram
 from fedbandit_jax.linalg.eigenvalues import eigenpairs, least_eigenvalue
 from fedbandit_jax.linalg.portable import argmax_rows, map_large
+from fedbandit_jax.worlds.catalog import Catalog
 from fedbandit_jax.worlds.problem import Problem
 
 LEAST_ALIGNMENT = 1e-6  # with C="realised", a key term further off than this is no help at any price
@@ -64,8 +68,9 @@ def scalars(message: UncertainDirections | KeyTerms) -> Float[Array, ""]:
 class FedConPE(PhaseElimination):
     """Federated conversational phase elimination.
 
-    N trades conversations for regret; C is the least |k.v| that the key terms offer every unit v (Assumption 2), or
-    "realised" for each pair's own. `key_term_rule` is "absolute", the largest |k.v|, or "signed", the largest k.v.
+    N trades conversations for regret; C is the least |k.v| that the key terms offer every unit v (Assumption 2): a
+    number, "catalog" for the catalog's `realised_C`, or "realised" for each pair's own. `key_term_rule` is "absolute",
+    the largest |k.v|, or "signed", the largest k.v.
     `null_space` is "ask", or "skip": directions that no active arm of a client has, where the eigenvalue of V(pi) is
     below 1e-5 of its largest, are neither uploaded nor asked about. They cannot tell its arms apart, but other clients
     do without its answers there. The other hyperparameters are those of `PhaseElimination`.
@@ -79,7 +84,7 @@ class FedConPE(PhaseElimination):
     asks_key_terms: ClassVar[bool] = True
 
     N: Hyperparameter = param(1.0, low=0, ends="()", search=Between(1, 30))  # with C = 1, N C^2 >= 1
-    C: Hyperparameter = param(1.0, low=0, high=1, ends="(]", words=("realised",))
+    C: Hyperparameter = param(1.0, low=0, high=1, ends="(]", words=("realised", "catalog"))
     key_term_rule: Hyperparameter = param("absolute", words=("absolute", "signed"))
     null_space: Hyperparameter = param("ask", words=("ask", "skip"))
 
@@ -87,9 +92,19 @@ class FedConPE(PhaseElimination):
         super().check(**setting)
         if not isinstance(self.C, str) and self.N * self.C**2 < 1 - 1e-9:
             raise ValueError(
-                f"N={self.N:g} with C={self.C:g} is not allowed: N C^2 must be at least 1, or a client would have to "
-                "ask more than one question a round"
+                f"N={self.N:g} with C={self.C:g} is not allowed: N C^2 must be at least 1, so N at least "
+                f"{math.ceil(1e3 / self.C**2) / 1e3:g}, or a client would have to ask more than one question a round"
             )
+
+    def for_catalog(self, catalog: Catalog) -> Algorithm:
+        if self.C != "catalog":
+            return self
+        if not catalog.realised_C:
+            rank, dim = catalog.key_term_rank, catalog.dim
+            _checks.fail(
+                "C", self.C, f"the key terms of {catalog.name} span {rank} of {dim} dimensions: no C > 0 holds"
+            )
+        return self.replace(C=min(catalog.realised_C, 1.0))
 
     def radius(self, problem: Problem, clock: Clock) -> Float[Array, ""]:
         return pooled_radius(self.N, problem, clock)
@@ -142,6 +157,8 @@ class FedConPE(PhaseElimination):
 
     def alignment(self, eigenvectors: Float[Array, "d d"], vectors: Float[Array, "d d"]) -> Float[Array, " d"]:
         """C of the formulas for each pair."""
+        if self.C == "catalog":
+            _checks.fail("C", self.C, "outside simulate and sweep, call algorithm.for_catalog(catalog) first")
         if isinstance(self.C, str):
             return jnp.maximum(jnp.abs((eigenvectors * vectors).sum(axis=1)), LEAST_ALIGNMENT)
         return jnp.full(vectors.shape[0], self.C, vectors.dtype)

@@ -80,8 +80,9 @@ class PhaseElimination(Algorithm, abstract=True):
 
     delta is the probability of failure; sigma the noise that the counts allow for (None: the problem's).
     `exploration_scale` multiplies every count and `elimination_scale` the threshold. `rounding` is "ceil" or
-    "unbiased". `ridge` is added to the diagonal of G before an estimate; without it, as in the paper, a server with about
-    as many observations as dimensions interpolates their noise. `design_tol` and `design_method` go to `g_optimal_design`.
+    "unbiased". `ridge` is added to the diagonal of G before an estimate; without it, as in the paper, a server that has
+    about as many observations as dimensions interpolates their noise. `design_tol` and `design_method` go to
+    `g_optimal_design`.
     """
 
     delta: Hyperparameter = param(0.1, low=0, high=1, ends="()")

@@ -74,9 +74,7 @@ class Program:
             first_client=batch.client.astype(np.int32),
             keys=keys_of_runs(seed, batch.user, batch.seed),
         )
-        self.algorithms = jax.tree.map(
-            lambda *values: np.asarray(values, batch.dtype)[cell_of_lane], *(cell.algorithm for cell in cells)
-        )
+        self.algorithms = jax.tree.map(lambda *values: np.asarray(values, batch.dtype)[cell_of_lane], *batch.algorithms)
         mesh = jax.make_mesh((len(devices),), ("lanes",), axis_types=(AxisType.Auto,), devices=list(devices))
         features: Any = (batch.catalog.arms, batch.catalog.key_terms, batch.catalog.users, batch.catalog.user_bound)
         shared = (DeviceCatalog(*features), batch.rounds if rounds is None else rounds)

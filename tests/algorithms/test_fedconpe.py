@@ -285,6 +285,13 @@ def test_the_null_space_is_the_same_in_both_precisions():
             assert found.uploaded.sum() == uploaded, (share, dtype)
 
 
+def test_the_catalogs_C_needs_a_catalog():  # noqa: N802
+    algorithm, problem = fb.FedConPE(C="catalog", N=30.0), make_problem(0)
+    with pytest.raises(ValueError, match=r"^C='catalog' is not allowed: outside simulate and sweep, call algorithm"):
+        algorithm.run(jax.random.key(0), problem, jnp.array([4000.0]))
+    assert CATALOG.realised_C == algorithm.for_catalog(CATALOG).C
+
+
 def test_a_ridge_shrinks_the_estimate():
     """None is the paper; a small one is near it; a large one leaves nothing; the Gram matrix never has it."""
     with jax.enable_x64(True):
