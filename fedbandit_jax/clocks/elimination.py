@@ -8,7 +8,7 @@ wide its confidence radius is and, if it asks questions, which (`PhaseEliminatio
 import warnings
 from collections import OrderedDict
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -84,6 +84,8 @@ class PhaseElimination(Algorithm, abstract=True):
     about as many observations as dimensions interpolates their noise. `design_tol` and `design_method` go to
     `g_optimal_design`.
     """
+
+    revision: ClassVar[int] = 2
 
     delta: Hyperparameter = param(0.1, low=0, high=1, ends="()")
     sigma: Hyperparameter = param(None, low=0, ends="[)")
@@ -163,7 +165,11 @@ class PhaseElimination(Algorithm, abstract=True):
         return PhasePlan(weights, counts, questions, random)
 
     def carry_out(self, plan: PhasePlan, problem: Problem, clock: Clock, state: State) -> tuple[State, Phase]:
-        """Play the plans until the phase ends for all, estimate, eliminate."""
+        """Play the plans until the phase ends for all, estimate, eliminate.
+
+        Diagnostics besides those of `diagnose`: unseen, the directions of which G tells no more than rounding, where
+        theta_hat is 0.
+        """
         questions, radius = plan.questions, self.radius(problem, clock)
         length, complete = end_together(plan.counts, clock)
         pulls = jax.vmap(pulls_after, in_axes=(None, 0))(length, plan.counts)
@@ -175,7 +181,8 @@ class PhaseElimination(Algorithm, abstract=True):
         unsound = jnp.stack([jnp.isnan(x).any() for x in questions.info.values()]).any() if questions.info else False
         gram = jnp.where(unsound, jnp.nan, state.gram) + statistics.gram.sum(axis=0)
         moment = state.moment + statistics.moment.sum(axis=0)
-        estimate = Estimate(least_squares(gram + self.ridge * jnp.eye(len(gram), dtype=gram.dtype), moment))
+        theta_hat, unseen = least_squares(gram + self.ridge * jnp.eye(len(gram), dtype=gram.dtype), moment)
+        estimate = Estimate(theta_hat)
         active = jax.vmap(eliminate, in_axes=(0, 0, None, None))(
             problem.arms, state.active, estimate.theta_hat, self.elimination_scale * 2 * radius
         )
@@ -183,6 +190,7 @@ class PhaseElimination(Algorithm, abstract=True):
             eps=clock.eps,
             complete=complete,
             **diagnose(problem, state.active, active, estimate.theta_hat, radius),
+            unseen=unseen,
             **questions.info,
         )
         if asked.shape[1]:

@@ -158,6 +158,7 @@ def test_every_step_equals_the_oracle(case):
         if float(info["eps"]) > 1e-9:
             assert bool(info["good_event"]) == want["good_event"]
         assert bool(info["best_arm_active"]) == want["best_arm_active"]
+        assert float(info["unseen"]) == want["unseen"]
         assert float(info["dropped"]) == pytest.approx(np.mean(want["dropped"]))
         assert float(info["wanted_information"]) == pytest.approx(want["s"], rel=1e-12)
         assert float(info["lambda_min"]) == pytest.approx(min(want["lambda_min"]), rel=1e-7, abs=1e-12)

@@ -220,6 +220,7 @@ def fedconpe(
                 eps=eps,
                 s=s,
                 theta_hat=theta_hat,
+                unseen=d - np.linalg.matrix_rank(G + settings.ridge * np.eye(d), rtol=1e-10, hermitian=True),
                 active=active,
                 active_after=active_after,
                 good_event=all(
