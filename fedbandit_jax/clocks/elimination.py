@@ -85,7 +85,7 @@ class PhaseElimination(Algorithm, abstract=True):
     `g_optimal_design`.
     """
 
-    revision: ClassVar[int] = 2
+    revision: ClassVar[int] = 3
 
     delta: Hyperparameter = param(0.1, low=0, high=1, ends="()")
     sigma: Hyperparameter = param(None, low=0, ends="[)")
@@ -133,7 +133,7 @@ class PhaseElimination(Algorithm, abstract=True):
     ) -> PhaseQuestions:
         """What to ask besides playing the designs: by default nothing.
 
-        `random` has numbers for d kinds of questions if `asks_key_terms`.
+        `random` has numbers for d kinds of questions.
         """
         M, _, d = problem.arms.shape
         return PhaseQuestions(jnp.zeros((M, 0, d), weights.dtype), jnp.zeros((M, 0), weights.dtype))
@@ -154,8 +154,7 @@ class PhaseElimination(Algorithm, abstract=True):
     def plan(self, key: Key[Array, ""], problem: Problem, clock: Clock, state: State) -> PhasePlan:
         """What every client will do in a phase: its design, its counts, its questions."""
         _, K, d = problem.arms.shape
-        kinds = d if self.asks_key_terms else 0
-        random = jax.vmap(lambda i: draw(key, i, clock.phase, K, kinds, problem.theta.dtype))(problem.client_ids)
+        random = jax.vmap(lambda i: draw(key, i, clock.phase, K, d, problem.theta.dtype))(problem.client_ids)
         weights = jax.vmap(
             lambda arms, active: g_optimal_design(arms, active, self.design_tol, method=self.design_method).weights
         )(problem.arms, state.active)
@@ -174,8 +173,9 @@ class PhaseElimination(Algorithm, abstract=True):
         length, complete = end_together(plan.counts, clock)
         pulls = jax.vmap(pulls_after, in_axes=(None, 0))(length, plan.counts)
         asked = jax.vmap(asked_after, in_axes=(None, 0))(length, questions.repetitions)
+        random = plan.random._replace(questions=plan.random.questions[:, : asked.shape[1]])
         statistics = jax.vmap(play, in_axes=(0, 0, 0, 0, 0, None, None))(
-            problem.arms, pulls, questions.vectors, asked, plan.random, problem.theta, problem.noise
+            problem.arms, pulls, questions.vectors, asked, random, problem.theta, problem.noise
         )
         # NaN must not pass silently; this also keeps eigendecompositions in order, see _runtime.
         unsound = jnp.stack([jnp.isnan(x).any() for x in questions.info.values()]).any() if questions.info else False

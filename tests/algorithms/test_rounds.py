@@ -11,6 +11,8 @@ import pytest
 
 import fedbandit_jax as fb
 from fedbandit_jax.algorithms.conlinucb import spanner_pick
+from fedbandit_jax.clocks.elimination import first_state
+from fedbandit_jax.clocks.phases import Clock
 from fedbandit_jax.clocks.rounds import REFRESH, keys_of
 from fedbandit_jax.clocks.schedule import Schedule
 from fedbandit_jax.linalg.spanner import barycentric_spanner
@@ -222,7 +224,7 @@ def test_phase_relatives_equal_the_oracle(kind):
             def of(phase, client):
                 from fedbandit_jax.clocks.phases import draw
 
-                return draw(key, jnp.int32(client), jnp.int32(phase), 14, 0, jnp.float64)
+                return draw(key, jnp.int32(client), jnp.int32(phase), 14, CATALOG.dim, jnp.float64)
 
             def pull_noise(self, phase, client):
                 return np.asarray(self.of(phase, client).pulls)
@@ -249,6 +251,22 @@ def test_phase_relatives_equal_the_oracle(kind):
         )
     for name in ("regret", "conversations", "communication", "theta_error"):
         np.testing.assert_allclose(getattr(trace, name), getattr(expected, name), rtol=1e-7, atol=1e-9, err_msg=name)
+
+
+def test_phase_eliminations_meet_the_same_pulls():
+    """The same noise of each arm, and the same rounding, for FedConPE and, without questions, for its relatives."""
+    with jax.enable_x64(True):
+        problem, key = make_problem(6, clients=3, arms=14), jax.random.key(1)
+        clock = Clock(jnp.int32(2), jnp.zeros(()), problem.horizon)
+        algorithms = (fb.FedConPE(), fb.FedLinPE(), fb.LinPE())
+        plans = [a.plan(key, problem, clock, first_state(problem)) for a in algorithms]
+        for plan in plans[1:]:
+            np.testing.assert_array_equal(plan.random.pulls, plans[0].random.pulls)
+            np.testing.assert_array_equal(plan.random.rounding, plans[0].random.rounding)
+        # Where nothing is asked, FedConPE is FedLinPE: with as much information wanted as N = 1000 does.
+        traces = [run(a, key, problem, jnp.arange(1.0, 501.0)) for a in (fb.FedConPE(N=1000), fb.FedLinPE(N=1000))]
+    assert not traces[0].conversations.any()
+    np.testing.assert_array_equal(traces[0].regret, traces[1].regret)
 
 
 @pytest.mark.parametrize(
