@@ -157,9 +157,9 @@ class FedConPE(PhaseElimination):
 
     def alignment(self, eigenvectors: Float[Array, "d d"], vectors: Float[Array, "d d"]) -> Float[Array, " d"]:
         """C of the formulas for each pair."""
-        if self.C == "catalog":
-            _checks.fail("C", self.C, "outside simulate and sweep, call algorithm.for_catalog(catalog) first")
         if isinstance(self.C, str):
+            if self.C == "catalog":
+                _checks.fail("C", self.C, "outside simulate and sweep, call algorithm.for_catalog(catalog) first")
             return jnp.maximum(jnp.abs((eigenvectors * vectors).sum(axis=1)), LEAST_ALIGNMENT)
         return jnp.full(vectors.shape[0], self.C, vectors.dtype)
 

@@ -28,7 +28,7 @@ class Design(NamedTuple):
 
 
 RESOLUTION = {"float32": 1e-5, "float64": 1e-10}  # directions of which arms have less do not take part in a design
-ROUNDING = 16  # units of it: of the directions of a null space, arms seem to have as much
+ROUNDING = 16  # units in the last place: by rounding, arms seem to have up to 8 of a direction that they do not have
 
 Solution = tuple[Float[Array, " K"], Float[Array, ""], Int[Array, ""]]  # weights, g, iterations
 
