@@ -78,6 +78,14 @@ def real(name: str, value: Any, low: float, high: float, ends: str = "[]", also:
     return float(value)
 
 
+def real_or_word(name: str, value: Any, low: float, high: float, ends: str, words: Iterable[str]) -> Any:
+    """A finite number from low to high, or one of a few words."""
+    value, words = plain(value), tuple(words)
+    if not (isinstance(value, str) and value in words):
+        real(name, value, low, high, ends, "".join(f" or {word!r}" for word in words))
+    return value
+
+
 def indices(name: str, value: Any, available: int | None = None, what: str = "") -> Sequence[int]:
     """A count n, meaning 0..n-1, or a list of distinct indices, each below `available`."""
     value = plain(value)

@@ -31,7 +31,7 @@ class ConUCB(RoundAlgorithm):
 
     Ask about argmax_k |X M^-1 Mt^-1 k|^2 / (1 + k' Mt^-1 k), X the client's arms. alpha and alpha_t are constants or
     "theory": alpha = sigma sqrt(d log((1 + lam t/((1-lam) d)) / delta)) after t pulls, alpha_t =
-    sigma sqrt(2 (d log 6 + log(2 (q+1)/delta))) + 2 sqrt(lam_t) after q questions.
+    sigma sqrt(2 (d log 6 + log(2 (q+1)/delta))) + 2 sqrt(lam_t) S after q questions, S the largest norm of the users.
     """
 
     asks_key_terms: ClassVar[bool] = True
@@ -122,5 +122,5 @@ class ConUCB(RoundAlgorithm):
             alpha = sigma * jnp.sqrt(d * jnp.log(growth / self.delta))
         if isinstance(alpha_t, str):
             inside = d * jnp.log(6.0) + jnp.log(2 * (state.questions + 1) / self.delta)
-            alpha_t = sigma * jnp.sqrt(2 * inside) + 2 * jnp.sqrt(self.lam_t)
+            alpha_t = sigma * jnp.sqrt(2 * inside) + 2 * jnp.sqrt(self.lam_t) * client.user_bound
         return alpha, alpha_t

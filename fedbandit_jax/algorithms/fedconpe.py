@@ -12,6 +12,7 @@ A phase, eps = 2^-l, LOG = log(2 K M log(T) / delta), s = 3 / (4 (1 - eps^2) d N
 What all phase eliminations share, the first and the last three, is in clocks/elimination.py.
 """
 
+import math
 from collections import OrderedDict
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
@@ -20,15 +21,19 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
+from fedbandit_jax import _checks
+from fedbandit_jax.clocks.base import Algorithm
 from fedbandit_jax.clocks.elimination import PhaseElimination, PhaseQuestions, pooled_radius
 from fedbandit_jax.clocks.parameters import Between, Hyperparameter, param
 from fedbandit_jax.clocks.phases import Clock, Randomness, round_counts
 from fedbandit_jax.linalg.design import weighted_gram
 from fedbandit_jax.linalg.eigenvalues import eigenpairs, least_eigenvalue
 from fedbandit_jax.linalg.portable import argmax_rows, map_large
+from fedbandit_jax.worlds.catalog import Catalog
 from fedbandit_jax.worlds.problem import Problem
 
 LEAST_ALIGNMENT = 1e-6  # with C="realised", a key term further off than this is no help at any price
+NULL = 1e-5  # of the largest eigenvalue: below it, a direction is one that no active arm has; float32 rounds at 1e-6
 
 
 class UncertainDirections(NamedTuple):
@@ -37,6 +42,12 @@ class UncertainDirections(NamedTuple):
     uploaded: Bool[Array, " d"]
     eigenvalues: Float[Array, " d"]
     eigenvectors: Float[Array, "d d"]  # one a row
+
+    def counted(self, null_space: str) -> Bool[Array, " d"]:
+        """Of all pairs, those that a client cares for: with "skip", the span of its active arms."""
+        if null_space == "ask":
+            return jnp.ones(self.uploaded.shape, bool)
+        return self.eigenvalues >= NULL * self.eigenvalues[-1]
 
 
 class KeyTerms(NamedTuple):
@@ -57,28 +68,43 @@ def scalars(message: UncertainDirections | KeyTerms) -> Float[Array, ""]:
 class FedConPE(PhaseElimination):
     """Federated conversational phase elimination.
 
-    N trades conversations for regret; C is the least |k.v| that the key terms offer every unit v (Assumption 2), or
-    "realised" for each pair's own. `key_term_rule` is "absolute", the largest |k.v|, or "signed", the largest k.v. The
-    other hyperparameters are those of `PhaseElimination`.
+    N trades conversations for regret; C is the least |k.v| that the key terms offer every unit v (Assumption 2): a
+    number, "catalog" for the catalog's `realised_C`, or "realised" for each pair's own. `key_term_rule` is "absolute",
+    the largest |k.v|, or "signed", the largest k.v.
+    `null_space` is "ask", or "skip": directions that no active arm of a client has, where the eigenvalue of V(pi) is
+    below 1e-5 of its largest, are neither uploaded nor asked about. They cannot tell its arms apart, but other clients
+    do without its answers there. The other hyperparameters are those of `PhaseElimination`.
 
     Diagnostics of a phase besides those of `diagnose`: eigenpairs uploaded, questions asked and dropped (they did not
     fit into the phase at one a round), each a mean over clients; wanted_information, which is s; lambda_min of V(pi)
-    and lambda_min_after with the questions added, the least over clients; lemma_holds: lambda_min_after >= s.
+    and lambda_min_after with the questions added, the least over clients and, with null_space="skip", over the span of
+    a client's active arms; lemma_holds: lambda_min_after >= s.
     """
 
     asks_key_terms: ClassVar[bool] = True
 
     N: Hyperparameter = param(1.0, low=0, ends="()", search=Between(1, 30))  # with C = 1, N C^2 >= 1
-    C: Hyperparameter = param(1.0, low=0, high=1, ends="(]", words=("realised",))
+    C: Hyperparameter = param(1.0, low=0, high=1, ends="(]", words=("realised", "catalog"))
     key_term_rule: Hyperparameter = param("absolute", words=("absolute", "signed"))
+    null_space: Hyperparameter = param("ask", words=("ask", "skip"))
 
     def check(self, **setting: Any) -> None:
         super().check(**setting)
         if not isinstance(self.C, str) and self.N * self.C**2 < 1 - 1e-9:
             raise ValueError(
-                f"N={self.N:g} with C={self.C:g} is not allowed: N C^2 must be at least 1, or a client would have to "
-                "ask more than one question a round"
+                f"N={self.N:g} with C={self.C:g} is not allowed: N C^2 must be at least 1, so N at least "
+                f"{math.ceil(1e3 / self.C**2) / 1e3:g}, or a client would have to ask more than one question a round"
             )
+
+    def for_catalog(self, catalog: Catalog) -> Algorithm:
+        if self.C != "catalog":
+            return self
+        if not catalog.realised_C:
+            rank, dim = catalog.key_term_rank, catalog.dim
+            _checks.fail(
+                "C", self.C, f"the key terms of {catalog.name} span {rank} of {dim} dimensions: no C > 0 holds"
+            )
+        return self.replace(C=min(catalog.realised_C, 1.0))
 
     def radius(self, problem: Problem, clock: Clock) -> Float[Array, ""]:
         return pooled_radius(self.N, problem, clock)
@@ -89,7 +115,7 @@ class FedConPE(PhaseElimination):
         """Clients upload the weak directions of their designs; the server sends key terms to ask about."""
         s = wanted_information(clock.eps, problem.theta.size, self.N)
         V = jax.vmap(weighted_gram)(problem.arms, weights)
-        directions = jax.vmap(lambda V, real: uncertain_directions(V, s, real))(V, problem.client_mask)
+        directions = jax.vmap(lambda V, real: uncertain_directions(V, s, real, self.null_space))(V, problem.client_mask)
         nearest = nearest_key_terms(directions.eigenvectors, problem.key_terms, self.key_term_rule)
         total = self.pulls_in_all(problem, clock)
         terms = jax.vmap(lambda message, nearest, u: self.choose_key_terms(message, nearest, problem, s, total, u))(
@@ -107,7 +133,7 @@ class FedConPE(PhaseElimination):
             info=OrderedDict(
                 uploaded=problem.mean_over_clients(directions.uploaded.sum(axis=1).astype(s.dtype)),
                 wanted_information=s,
-                lambda_min=jnp.where(real, directions.eigenvalues[:, 0], jnp.inf).min(),
+                lambda_min=jnp.where(real, jax.vmap(self.lambda_min)(directions), jnp.inf).min(),
                 lambda_min_after=jnp.where(real, lambda_min_after, jnp.inf).min(),
                 lemma_holds=jnp.where(real, lambda_min_after >= s * (1 - 1e-4), True).all(),
             ),
@@ -132,8 +158,14 @@ class FedConPE(PhaseElimination):
     def alignment(self, eigenvectors: Float[Array, "d d"], vectors: Float[Array, "d d"]) -> Float[Array, " d"]:
         """C of the formulas for each pair."""
         if isinstance(self.C, str):
+            if self.C == "catalog":
+                _checks.fail("C", self.C, "outside simulate and sweep, call algorithm.for_catalog(catalog) first")
             return jnp.maximum(jnp.abs((eigenvectors * vectors).sum(axis=1)), LEAST_ALIGNMENT)
         return jnp.full(vectors.shape[0], self.C, vectors.dtype)
+
+    def lambda_min(self, message: UncertainDirections) -> Float[Array, ""]:
+        """Least eigenvalue of V, or of V on the span of the active arms."""
+        return jnp.where(message.counted(self.null_space), message.eigenvalues, jnp.inf).min()
 
     def augmented_lambda_min(
         self, V: Float[Array, "d d"], message: UncertainDirections, terms: KeyTerms, s: Float[Array, ""]
@@ -141,7 +173,14 @@ class FedConPE(PhaseElimination):
         """Least eigenvalue of V + sum_j (s - lambda_j) / C^2 k k', which the eigenvalue lemma puts at s."""
         c = self.alignment(message.eigenvectors, terms.vectors)
         added = jnp.where(message.uploaded, (s - message.eigenvalues) / c**2, 0)
-        return least_eigenvalue(V + weighted_gram(terms.vectors, added))
+        augmented = V + weighted_gram(terms.vectors, added)
+        if self.null_space == "ask":
+            return least_eigenvalue(augmented)
+        # In the basis of eigenvectors, with the other directions replaced by ones that are never the least.
+        span = message.counted(self.null_space)
+        turned = message.eigenvectors @ augmented @ message.eigenvectors.T
+        other = jnp.diag(jnp.where(span, 0, jnp.trace(augmented)))
+        return least_eigenvalue(jnp.where(span[:, None] & span[None, :], turned, other))
 
 
 def wanted_information(eps: Float[Array, ""], dim: int, N: Hyperparameter) -> Float[Array, ""]:
@@ -149,10 +188,13 @@ def wanted_information(eps: Float[Array, ""], dim: int, N: Hyperparameter) -> Fl
     return 3 / (4 * (1 - eps**2) * dim * N)
 
 
-def uncertain_directions(V: Float[Array, "d d"], s: Float[Array, ""], real: Bool[Array, ""]) -> UncertainDirections:
+def uncertain_directions(
+    V: Float[Array, "d d"], s: Float[Array, ""], real: Bool[Array, ""], null_space: str = "ask"
+) -> UncertainDirections:
     """Client: the eigenpairs of V with lambda_j < s (none from a padded client)."""
     eigenvalues, eigenvectors = eigenpairs(V)
-    return UncertainDirections((eigenvalues < s) & real, eigenvalues, eigenvectors.T)
+    found = UncertainDirections((eigenvalues < s) & real, eigenvalues, eigenvectors.T)
+    return found._replace(uploaded=found.uploaded & found.counted(null_space))
 
 
 def nearest_key_terms(

@@ -16,8 +16,8 @@ from fedbandit_jax.linalg.regression import Ridge
 class LinUCB(RoundAlgorithm):
     """Pull argmax_x x.theta_hat + alpha sqrt(x' V^-1 x), with V = lam I + sum x x' (Abbasi-Yadkori et al. 2011).
 
-    alpha is a constant or "theory": sigma sqrt(2 log(1/delta) + d log(1 + n/(lam d))) + sqrt(lam) after n
-    observations. sigma=None means the noise of the problem.
+    alpha is a constant or "theory": sigma sqrt(2 log(1/delta) + d log(1 + n/(lam d))) + sqrt(lam) S after n
+    observations, S the largest norm of the catalog's users. sigma=None means the noise of the problem.
     """
 
     alpha: Hyperparameter = param(0.5, low=0, ends="[)", words=("theory",), search=Between(0.01, 2))
@@ -45,7 +45,9 @@ class LinUCB(RoundAlgorithm):
         if not isinstance(self.alpha, str):
             return jnp.asarray(self.alpha, state.theta.dtype)
         sigma = client.noise if self.sigma is None else self.sigma
-        return regression.confidence_radius(state.theta.size, state.observations, self.lam, self.delta, sigma)
+        return regression.confidence_radius(
+            state.theta.size, state.observations, self.lam, self.delta, sigma, client.user_bound
+        )
 
     def ucb(self, state: Ridge, client: Client) -> Float[Array, " K"]:
         scores = state.means + self.radius(state, client) * state.lengths()

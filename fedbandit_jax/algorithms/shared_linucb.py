@@ -52,6 +52,7 @@ class SharedLinUCB(LinUCB):
             problem.key_terms,
             problem.noise,
             context=K * jnp.arange(M, dtype=jnp.int32),  # the first arm of each client
+            user_bound=problem.user_bound,
         )
         keys = jax.vmap(lambda i: jax.random.fold_in(key, i))(problem.client_ids)
         curves = play_rounds(self, keys, together, problem.theta, problem.losses.reshape(M * K), checkpoints)

@@ -1,5 +1,6 @@
 """The shell commands `fedbandit data`."""
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -20,6 +21,7 @@ NumArms = Annotated[int | None, typer.Option(help="Arms to take, at most; 5000 b
 NumUsers = Annotated[int | None, typer.Option(help="Users to take, at most; 200 by default.")]
 Dim = Annotated[int | None, typer.Option(help="Dimensions of the features; 50 by default.")]
 Features = Annotated[str | None, typer.Option(help="How features are made: svd (default) or logistic.")]
+UserNorm = Annotated[str | None, typer.Option(help="Users' norms: unit (default), svd, scaled, drawn, or a number.")]
 Seed = Annotated[int, typer.Option(help="Seed of the features, or of the synthetic catalog.")]
 
 
@@ -31,10 +33,12 @@ def describe(
     num_users: NumUsers = None,
     dim: Dim = None,
     features: Features = None,
+    user_norm: UserNorm = None,
     seed: Seed = 0,
 ) -> None:
     """Print sizes, density, singular values, norms, and how well key terms cover the space."""
-    catalog = load(path, kind, num_arms=num_arms, num_users=num_users, dim=dim, features=features, seed=seed)
+    options = {"num_arms": num_arms, "num_users": num_users, "dim": dim, "features": features, "user_norm": user_norm}
+    catalog = load(path, kind, seed=seed, **options)
     show(catalog)
 
 
@@ -47,11 +51,13 @@ def prepare(
     num_users: NumUsers = None,
     dim: Dim = None,
     features: Features = None,
+    user_norm: UserNorm = None,
     seed: Seed = 0,
 ) -> None:
     """Make a catalog once and keep it: other commands take OUT.npz in place of the archive."""
     check_npz(out)
-    catalog = load(path, kind, num_arms=num_arms, num_users=num_users, dim=dim, features=features, seed=seed)
+    options = {"num_arms": num_arms, "num_users": num_users, "dim": dim, "features": features, "user_norm": user_norm}
+    catalog = load(path, kind, seed=seed, **options)
     catalog.save(out)
     show(catalog)
     console.print(f"Written to {out}", highlight=False, markup=False, soft_wrap=True)
@@ -59,6 +65,8 @@ def prepare(
 
 def load(path: str, kind: str | None, *, seed: int, **options: Any) -> fb.Catalog:
     given = {name: value for name, value in options.items() if value is not None}
+    with suppress(KeyError, ValueError):  # a word, then
+        given["user_norm"] = float(given["user_norm"])
     return fb.datasets.load(path, kind=kind, seed=seed, **given)
 
 

@@ -10,6 +10,7 @@ from jaxtyping import Array, Float, Key
 
 from fedbandit_jax import _checks
 from fedbandit_jax.clocks.parameters import annotated, declared
+from fedbandit_jax.worlds.catalog import Catalog
 from fedbandit_jax.worlds.problem import Problem
 
 REGISTRY: dict[str, type["Algorithm"]] = {}
@@ -75,6 +76,10 @@ class Algorithm:
 
     def prepare(self, horizon: int) -> "Algorithm":
         """The algorithm with everything that depends on the horizon worked out, before it is compiled."""
+        return self
+
+    def for_catalog(self, catalog: Catalog) -> "Algorithm":
+        """The algorithm with everything that depends on the catalog worked out, before it is checked and compiled."""
         return self
 
     def clients_per_core(self, arms: int, dim: int) -> int:

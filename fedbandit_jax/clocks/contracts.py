@@ -134,13 +134,13 @@ def check_learner(learner: RoundAlgorithm, shape: Shape) -> tuple[str, ...]:
     told: dict[str, None] = {}
 
     def start(learner: RoundAlgorithm, arms: Any, mask: Any, key_terms: Any, noise: Any) -> Any:
-        state = learner.start(Client(arms, mask, key_terms, noise, learner.context(key_terms)))
+        state = learner.start(Client(arms, mask, key_terms, noise, learner.context(key_terms), noise))
         if state is None or any(kind_of(leaf) is None for leaf in jax.tree.leaves(state)):
             wrong(learner, "start", state, "the state before the first round, of arrays and numbers")
         return state
 
     def play(learner: RoundAlgorithm, arms: Any, mask: Any, key_terms: Any, noise: Any, *more: Any) -> Any:
-        client = Client(arms, mask, key_terms, noise, learner.context(key_terms))
+        client = Client(arms, mask, key_terms, noise, learner.context(key_terms), noise)  # as any number for S
         return play_a_round(learner, client, told, *more)
 
     mask = jax.ShapeDtypeStruct((shape.K,), bool)
@@ -241,6 +241,7 @@ def check_run(algorithm: Algorithm, shape: Shape) -> tuple[str, ...]:
         noise=shape.array(),
         horizon=shape.array(),
         client_ids=jax.ShapeDtypeStruct((shape.M,), jnp.int32),
+        user_bound=shape.array(),
     )
     key = jax.eval_shape(lambda: jax.random.key(0))
     jax.eval_shape(run, algorithm, key, Problem(**shapes), shape.array(shape.P))

@@ -8,7 +8,7 @@ wide its confidence radius is and, if it asks questions, which (`PhaseEliminatio
 import warnings
 from collections import OrderedDict
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -80,14 +80,19 @@ class PhaseElimination(Algorithm, abstract=True):
 
     delta is the probability of failure; sigma the noise that the counts allow for (None: the problem's).
     `exploration_scale` multiplies every count and `elimination_scale` the threshold. `rounding` is "ceil" or
-    "unbiased". `design_tol` and `design_method` go to `g_optimal_design`.
+    "unbiased". `ridge` is added to the diagonal of G before an estimate; without it, as in the paper, a server that has
+    about as many observations as dimensions interpolates their noise. `design_tol` and `design_method` go to
+    `g_optimal_design`.
     """
+
+    revision: ClassVar[int] = 3
 
     delta: Hyperparameter = param(0.1, low=0, high=1, ends="()")
     sigma: Hyperparameter = param(None, low=0, ends="[)")
     exploration_scale: Hyperparameter = param(1.0, low=0, ends="()", search=Between(1e-3, 1))
     elimination_scale: Hyperparameter = param(1.0, low=0, ends="()", search=Between(0.03, 3))
     rounding: Hyperparameter = param("ceil", words=("ceil", "unbiased"), search=OneOf(("ceil", "unbiased")))
+    ridge: Hyperparameter = param(0.0, low=0, ends="[)")
     design_tol: Hyperparameter = param(1e-2, low=1e-3, high=1)
     design_method: Hyperparameter = param("multiplicative", words=tuple(METHODS))
 
@@ -128,7 +133,7 @@ class PhaseElimination(Algorithm, abstract=True):
     ) -> PhaseQuestions:
         """What to ask besides playing the designs: by default nothing.
 
-        `random` has numbers for d kinds of questions if `asks_key_terms`.
+        `random` has numbers for d kinds of questions.
         """
         M, _, d = problem.arms.shape
         return PhaseQuestions(jnp.zeros((M, 0, d), weights.dtype), jnp.zeros((M, 0), weights.dtype))
@@ -149,8 +154,7 @@ class PhaseElimination(Algorithm, abstract=True):
     def plan(self, key: Key[Array, ""], problem: Problem, clock: Clock, state: State) -> PhasePlan:
         """What every client will do in a phase: its design, its counts, its questions."""
         _, K, d = problem.arms.shape
-        kinds = d if self.asks_key_terms else 0
-        random = jax.vmap(lambda i: draw(key, i, clock.phase, K, kinds, problem.theta.dtype))(problem.client_ids)
+        random = jax.vmap(lambda i: draw(key, i, clock.phase, K, d, problem.theta.dtype))(problem.client_ids)
         weights = jax.vmap(
             lambda arms, active: g_optimal_design(arms, active, self.design_tol, method=self.design_method).weights
         )(problem.arms, state.active)
@@ -160,19 +164,25 @@ class PhaseElimination(Algorithm, abstract=True):
         return PhasePlan(weights, counts, questions, random)
 
     def carry_out(self, plan: PhasePlan, problem: Problem, clock: Clock, state: State) -> tuple[State, Phase]:
-        """Play the plans until the phase ends for all, estimate, eliminate."""
+        """Play the plans until the phase ends for all, estimate, eliminate.
+
+        Diagnostics besides those of `diagnose`: unseen, the directions of which G tells no more than rounding, where
+        theta_hat is 0.
+        """
         questions, radius = plan.questions, self.radius(problem, clock)
         length, complete = end_together(plan.counts, clock)
         pulls = jax.vmap(pulls_after, in_axes=(None, 0))(length, plan.counts)
         asked = jax.vmap(asked_after, in_axes=(None, 0))(length, questions.repetitions)
+        random = plan.random._replace(questions=plan.random.questions[:, : asked.shape[1]])
         statistics = jax.vmap(play, in_axes=(0, 0, 0, 0, 0, None, None))(
-            problem.arms, pulls, questions.vectors, asked, plan.random, problem.theta, problem.noise
+            problem.arms, pulls, questions.vectors, asked, random, problem.theta, problem.noise
         )
         # NaN must not pass silently; this also keeps eigendecompositions in order, see _runtime.
         unsound = jnp.stack([jnp.isnan(x).any() for x in questions.info.values()]).any() if questions.info else False
         gram = jnp.where(unsound, jnp.nan, state.gram) + statistics.gram.sum(axis=0)
         moment = state.moment + statistics.moment.sum(axis=0)
-        estimate = Estimate(least_squares(gram, moment))
+        theta_hat, unseen = least_squares(gram + self.ridge * jnp.eye(len(gram), dtype=gram.dtype), moment)
+        estimate = Estimate(theta_hat)
         active = jax.vmap(eliminate, in_axes=(0, 0, None, None))(
             problem.arms, state.active, estimate.theta_hat, self.elimination_scale * 2 * radius
         )
@@ -180,6 +190,7 @@ class PhaseElimination(Algorithm, abstract=True):
             eps=clock.eps,
             complete=complete,
             **diagnose(problem, state.active, active, estimate.theta_hat, radius),
+            unseen=unseen,
             **questions.info,
         )
         if asked.shape[1]:

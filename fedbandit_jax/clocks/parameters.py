@@ -68,8 +68,7 @@ class Parameter:
         if self.low is None:
             _checks.choice(name, value, self.words)
         else:
-            also = "".join(f" or {word!r}" for word in self.words)
-            _checks.real(name, value, self.low, self.high, self.ends, also)
+            _checks.real_or_word(name, value, self.low, self.high, self.ends, self.words)
 
 
 def param(

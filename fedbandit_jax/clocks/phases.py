@@ -63,6 +63,7 @@ def draw(
 ) -> Randomness:
     """Depends on (key, client, phase) alone, and a smaller K gives a prefix.
 
+    Whether an algorithm asks questions or not, it has the numbers for d kinds of them, so that all meet the same pulls.
     All from one call, as every call of the generator costs half a second to compile; and always in float32, so
     that both precisions play the same run. Normals are made from uniforms u in (-1, 1) as jax.random.normal does.
     """

@@ -37,6 +37,7 @@ class Client(NamedTuple):
     key_terms: Float[Array, "J d"]
     noise: Float[Array, ""]  # standard deviation of rewards and answers
     context: Any = ()  # what the learner worked out from the key terms, see RoundAlgorithm.context
+    user_bound: Float[Array, ""] | float = 1.0  # S: no user has a larger norm
 
     @property
     def theta(self) -> None:
@@ -129,7 +130,7 @@ class RoundAlgorithm(Algorithm, abstract=True):
         def play(
             arms: Float[Array, "K d"], mask: Bool[Array, " K"], losses: Float[Array, " K"], i: Int[Array, ""]
         ) -> Any:
-            client = Client(arms, mask, problem.key_terms, problem.noise, context)
+            client = Client(arms, mask, problem.key_terms, problem.noise, context, problem.user_bound)
             return play_rounds(self, jax.random.fold_in(key, i), client, problem.theta, losses, checkpoints)
 
         curves = jax.vmap(play)(problem.arms, problem.arm_mask, problem.losses, problem.client_ids)

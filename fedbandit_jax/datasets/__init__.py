@@ -32,7 +32,7 @@ def load(path: str | Path, *, kind: str | None = None, seed: int = 0, **options:
     """The catalog that `path` stands for: "synthetic", a prepared .npz, or an archive or folder of raw data.
 
     `kind` of raw data is "movielens", "lastfm" or "yelp"; by default it is told from the content. `options` go to
-    the loader: num_arms, num_users, dim and, for raw data, features. A prepared catalog takes none.
+    the loader: num_arms, num_users, dim, user_norm and, for raw data, features. A prepared catalog takes none.
     """
     if kind is not None:
         _checks.choice("kind", kind, READERS)

@@ -18,6 +18,7 @@ Feedback = (
     Any  # a scipy.sparse.csr_matrix, (U, A); SciPy and optax are slow to import, so that only the users of them do
 )
 FEATURES = ("svd", "logistic")
+USER_NORMS = ("svd", "scaled", "unit")
 
 HELD_OUT = 0.1  # share of the cells on which the logistic factors are scored
 # Of the logistic factors' squared norms, in units of the largest singular value that noise of the same density has;
@@ -65,6 +66,14 @@ def svd_factors(R: Feedback, dim: int, seed: int) -> Factors:
     users, arms, values = left[:, order], right[order].T, values[order]
     check_rank(values, dim, max(R.shape) * float(np.finfo(np.float64).eps), "the feedback has rank")
     return Factors(*fix_signs(users, arms), values, {})
+
+
+def scale_users(factors: Factors, users: np.ndarray, user_norm: str | float) -> np.ndarray:
+    """Rows of users, of R = Theta S A' those of Theta ("svd") or Theta S ("scaled"); else as they are."""
+    if user_norm not in ("svd", "scaled"):
+        return users
+    lengths = np.linalg.norm(factors.users, axis=0)  # 1 for singular vectors; logistic factors are Theta sqrt(S)
+    return users / lengths * (factors.singular_values if user_norm == "scaled" else 1)
 
 
 def check_rank(values: np.ndarray, dim: int, tolerance: float, what: str) -> None:

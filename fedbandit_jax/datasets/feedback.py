@@ -16,7 +16,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from fedbandit_jax import _checks
-from fedbandit_jax.datasets.features import FEATURES, Feedback, key_term_means, logistic_factors, svd_factors
+from fedbandit_jax.datasets.features import (
+    FEATURES,
+    USER_NORMS,
+    Feedback,
+    key_term_means,
+    logistic_factors,
+    scale_users,
+    svd_factors,
+)
 from fedbandit_jax.worlds.catalog import Catalog
 
 POSITIVE_ABOVE = 3  # a rating above it is liking
@@ -32,14 +40,22 @@ class Options:
     dim: int = 50
     features: str = "svd"
     seed: int = 0
+    user_norm: str | float = "unit"
 
     def __post_init__(self) -> None:
         arms, users = _checks.whole("num_arms", self.num_arms), _checks.whole("num_users", self.num_users, 2)
         dim = _checks.whole("dim", self.dim, 1, min(arms, users), "the least of num_arms and num_users")
         _checks.choice("features", self.features, FEATURES)
         seed = _checks.whole("seed", self.seed, 0, 2**31 - 1)
-        for name, number in {"num_arms": arms, "num_users": users, "dim": dim, "seed": seed}.items():
+        norm = _checks.real_or_word("user_norm", self.user_norm, 0, float("inf"), "()", USER_NORMS)
+        checked = {"num_arms": arms, "num_users": users, "dim": dim, "seed": seed, "user_norm": norm}
+        for name, number in checked.items():
             object.__setattr__(self, name, number)  # plain numbers, which `origin` keeps
+
+    @property
+    def as_origin(self) -> dict[str, Any]:
+        """For the catalog's origin: a prepared catalog of release 0.1, whose users had unit norm, is still the same."""
+        return {name: value for name, value in asdict(self).items() if (name, value) != ("user_norm", "unit")}
 
 
 class Piece(NamedTuple):
@@ -162,7 +178,8 @@ def make_catalog(
     return Catalog.from_arrays(
         arms,
         key_terms,
-        users,
+        scale_users(factors, users, options.user_norm),
+        user_norm="given" if options.user_norm in ("svd", "scaled") else options.user_norm,
         name=name,
         arm_names=[arm_name(arm) for arm in arm_ids],
         key_term_names=term_names,
@@ -170,7 +187,7 @@ def make_catalog(
         origin={
             "raw": raw(counts),
             "dropped": dropped,
-            "options": asdict(options),
+            "options": options.as_origin,
             "matrix": {"users": R.shape[0], "arms": R.shape[1], "likes": R.nnz},
             "density": R.nnz / (R.shape[0] * R.shape[1]),
             "singular_values": factors.singular_values.tolist(),

@@ -21,13 +21,15 @@ def lastfm(
     dim: int = 50,
     features: str = "svd",
     seed: int = 0,
+    user_norm: str | float = "unit",
 ) -> Catalog:
     """A catalog from the archive hetrec2011-lastfm-2k or its folder.
 
     It takes the users and artists with most tag assignments, up to the numbers given. `features` is "svd" or
-    "logistic". An artist's key terms are the tags that anyone gave it.
+    "logistic". An artist's key terms are the tags that anyone gave it. With R = Theta S A', `user_norm` is "svd" (rows
+    of Theta), "scaled" (of Theta S), "unit" or a positive number.
     """
-    options = Options(num_arms, num_users, dim, features, seed)
+    options = Options(num_arms, num_users, dim, features, seed, user_norm)
     with open_source(path) as source:
         return read_lastfm(source, options)
 

@@ -21,12 +21,14 @@ def movielens(
     dim: int = 50,
     features: str = "svd",
     seed: int = 0,
+    user_norm: str | float = "unit",
 ) -> Catalog:
     """A catalog from a MovieLens archive or folder: every release with .csv (latest, 20M, 25M, 32M) or :: (1M, 10M).
 
-    It takes the users and movies with most ratings, up to the numbers given. `features` is "svd" or "logistic".
+    It takes the users and movies with most ratings, up to the numbers given. `features` is "svd" or "logistic". With
+    R = Theta S A', `user_norm` is "svd" (rows of Theta), "scaled" (of Theta S), "unit" or a positive number.
     """
-    options = Options(num_arms, num_users, dim, features, seed)
+    options = Options(num_arms, num_users, dim, features, seed, user_norm)
     with open_source(path) as source:
         return read_movielens(source, options)
 

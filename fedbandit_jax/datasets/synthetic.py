@@ -8,13 +8,20 @@ from fedbandit_jax.worlds.catalog import Catalog
 
 
 def synthetic(
-    seed: int = 0, *, dim: int = 50, num_arms: int = 5000, num_key_terms: int = 1000, num_users: int = 200
+    seed: int = 0,
+    *,
+    dim: int = 50,
+    num_arms: int = 5000,
+    num_key_terms: int = 1000,
+    num_users: int = 200,
+    user_norm: str | float = "unit",
 ) -> Catalog:
     """Draw the paper's synthetic catalog.
 
     Every pseudo key term and user has coordinates U(-1, 1). Arm i carries n_i ~ U{1..5} key terms with
     weight 1/n_i and is drawn from Normal(mean of its pseudo key terms, I). A key term is the weighted mean
-    of the arms that carry it; one that no arm carries keeps its pseudo features. All rows get unit norm.
+    of the arms that carry it; one that no arm carries keeps its pseudo features. Arms and key terms get unit norm.
+    `user_norm` of the users is "drawn" (as drawn, about 4.1 in 50 dimensions), "unit" or a positive number.
     """
     seed = _checks.whole("seed", seed, 0)
     dim = _checks.whole("dim", dim)
@@ -24,6 +31,7 @@ def synthetic(
     if needed > there:
         largest = max({"dim": dim, **rows}.items(), key=lambda item: item[1])
         _checks.fail(*largest, f"the catalog takes {needed / 1e9:.2g} GB, and this machine has {there / 1e9:.2g} GB")
+    user_norm = _checks.real_or_word("user_norm", user_norm, 0, float("inf"), "()", ("drawn", "unit"))
     rng = np.random.default_rng(seed)
     pseudo = rng.uniform(-1, 1, (num_key_terms, dim))
     carried = rng.integers(1, min(5, num_key_terms) + 1, num_arms)
@@ -33,4 +41,6 @@ def synthetic(
     unused = ~key_terms.any(axis=1)
     key_terms[unused] = pseudo[unused]
     users = rng.uniform(-1, 1, (num_users, dim))
-    return Catalog.from_arrays(arms, key_terms, users, name="synthetic")
+    return Catalog.from_arrays(
+        arms, key_terms, users, name="synthetic", user_norm="given" if user_norm == "drawn" else user_norm
+    )

@@ -27,13 +27,15 @@ def yelp(
     dim: int = 50,
     features: str = "svd",
     seed: int = 0,
+    user_norm: str | float = "unit",
 ) -> Catalog:
     """A catalog from the archive of the Yelp Open Dataset or its folder.
 
     It takes the users and businesses with most reviews, up to the numbers given. `features` is "svd" or "logistic".
-    Of several reviews of a business by one user, one that likes it is enough.
+    Of several reviews of a business by one user, one that likes it is enough. With R = Theta S A', `user_norm` is
+    "svd" (rows of Theta), "scaled" (of Theta S), "unit" or a positive number.
     """
-    options = Options(num_arms, num_users, dim, features, seed)
+    options = Options(num_arms, num_users, dim, features, seed, user_norm)
     with open_source(path) as source:
         return read_yelp(source, options)
 

@@ -36,6 +36,7 @@ class Batch:
         dtype: str,
     ) -> None:
         self.catalog, self.cells, self.rounds, self.dtype = catalog, cells, rounds, dtype
+        self.algorithms = [cell.algorithm.for_catalog(catalog) for cell in cells]
         alone = self.algorithm.independent_clients
         self.max_clients = 1 if alone else max(cell.clients for cell in cells)
         self.max_arms = max(cell.arms for cell in cells)
@@ -68,7 +69,7 @@ class Batch:
     @property
     def algorithm(self) -> Algorithm:
         """One of its algorithms, which differ in numbers only."""
-        return self.cells[0].algorithm
+        return self.algorithms[0]
 
     @property
     def horizon(self) -> int:

@@ -23,7 +23,7 @@ from fedbandit_jax.engine.batches import Batch
 from fedbandit_jax.engine.program import Program
 from fedbandit_jax.engine.progress import Listener, Progress
 from fedbandit_jax.engine.store import FolderStore, Store
-from fedbandit_jax.engine.sweep import make_sweep, memory_budget, warn_of_narrow_key_terms
+from fedbandit_jax.engine.sweep import make_sweep, memory_budget, warn_of_large_C, warn_of_narrow_key_terms
 from fedbandit_jax.results.results import Results
 from fedbandit_jax.worlds.catalog import Catalog
 
@@ -114,6 +114,7 @@ def sweep(
     budget = memory_budget(memory, devices)
     processes.check(out)
     warn_of_narrow_key_terms(checked)
+    warn_of_large_C(checked)
     settings = {
         "catalogs": {one.name: one.fingerprint for one in checked.catalogs},
         "seed": checked.seed,

@@ -79,7 +79,7 @@ def make_cells(catalog: Catalog, algorithms: Any, **axes: Any) -> list[Cell]:
         )
     ]
     for cell in cells:
-        cell.algorithm.check(**cell.setting(catalog.dim))
+        cell.algorithm.for_catalog(catalog).check(**cell.setting(catalog.dim))
     return cells
 
 

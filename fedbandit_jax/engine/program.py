@@ -31,6 +31,7 @@ class DeviceCatalog(NamedTuple):
     arms: Float[Array, "A d"]
     key_terms: Float[Array, "J d"]
     users: Float[Array, "U d"]
+    user_bound: Float[Array, ""]
 
 
 class LaneInputs(NamedTuple):
@@ -73,11 +74,9 @@ class Program:
             first_client=batch.client.astype(np.int32),
             keys=keys_of_runs(seed, batch.user, batch.seed),
         )
-        self.algorithms = jax.tree.map(
-            lambda *values: np.asarray(values, batch.dtype)[cell_of_lane], *(cell.algorithm for cell in cells)
-        )
+        self.algorithms = jax.tree.map(lambda *values: np.asarray(values, batch.dtype)[cell_of_lane], *batch.algorithms)
         mesh = jax.make_mesh((len(devices),), ("lanes",), axis_types=(AxisType.Auto,), devices=list(devices))
-        features: Any = (batch.catalog.arms, batch.catalog.key_terms, batch.catalog.users)
+        features: Any = (batch.catalog.arms, batch.catalog.key_terms, batch.catalog.users, batch.catalog.user_bound)
         shared = (DeviceCatalog(*features), batch.rounds if rounds is None else rounds)
         with self.precision():
             in_precision = jax.tree.map(lambda x: np.asarray(x, batch.dtype), shared)
@@ -280,6 +279,7 @@ def run_one(
         max_clients=max_clients,
         max_arms=max_arms,
         first_client=lane.first_client,
+        user_bound=catalog.user_bound,
     )
     with jax.default_matmul_precision("highest"):  # GPUs and TPUs would round the factors of products to a few digits
         return algorithm.run(play_key, problem, rounds)

@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 
 from fedbandit_jax import _checks, _runtime
+from fedbandit_jax.algorithms.fedconpe import FedConPE
 from fedbandit_jax.clocks.base import REGISTRY, Algorithm
 from fedbandit_jax.clocks.contracts import Shape, check_methods
 from fedbandit_jax.engine.batches import Batch, clients_per_device, sharing_key, split_by_shape
@@ -255,5 +256,18 @@ def warn_of_narrow_key_terms(sweep: Sweep) -> None:
             warnings.warn(
                 f"the {len(catalog.key_terms)} key terms of {catalog.name} span {rank} of its {dim} dimensions: "
                 f"questions of {', '.join(asking)} tell nothing about the other {dim - rank}, where no C > 0 holds",
+                stacklevel=3,
+            )
+
+
+def warn_of_large_C(sweep: Sweep) -> None:  # noqa: N802, the paper's letter
+    """Say of a catalog that its key terms offer less than the C that one has asked for; the default is the paper's."""
+    given = {cell.algorithm.C for cell in sweep.cells if isinstance(cell.algorithm, FedConPE)} - {FedConPE.C}
+    numbers = sorted(C for C in given if not isinstance(C, str))
+    for catalog in sweep.catalogs:
+        if numbers and catalog.key_term_rank == catalog.dim and numbers[-1] > catalog.realised_C:
+            warnings.warn(
+                f"C={numbers[-1]:g} is more than the {catalog.realised_C:.3g} that the key terms of {catalog.name} "
+                "offer every direction, so that FedConPE's Assumption 2 fails: C='catalog' takes what they offer",
                 stacklevel=3,
             )

@@ -22,10 +22,13 @@ from fedbandit_jax import _checks
 
 class Design(NamedTuple):
     weights: Float[Array, " K"]  # pi, zero off the mask
-    value: Float[Array, ""]  # g(pi), from a fresh factorisation of V(pi)
-    rank: Int[Array, ""]  # r
+    value: Float[Array, ""]  # g(pi) of the arms as given, from a fresh factorisation of V(pi)
+    rank: Int[Array, ""]  # r, of what is told apart: see RESOLUTION
     iterations: Int[Array, ""]
 
+
+RESOLUTION = {"float32": 1e-5, "float64": 1e-10}  # directions of which arms have less do not take part in a design
+ROUNDING = 16  # units in the last place: by rounding, arms seem to have up to 8 of a direction that they do not have
 
 Solution = tuple[Float[Array, " K"], Float[Array, ""], Int[Array, ""]]  # weights, g, iterations
 
@@ -97,7 +100,12 @@ def alternating_qr(A: Float[Array, "n d"]) -> tuple[Float[Array, "n d"], Float[A
 
 
 def whiten(arms: Float[Array, "K d"], mask: Bool[Array, " K"]) -> Whitened:
-    """Orthonormal coordinates of the active arms and their rank, by a rank-revealing QR.
+    """Orthonormal coordinates of the active arms and their rank."""
+    return at_resolution(*orthonormal(arms, mask), mask, RESOLUTION[str(arms.dtype)])
+
+
+def orthonormal(arms: Float[Array, "K d"], mask: Bool[Array, " K"]) -> tuple[Float[Array, "K d"], Float[Array, " d"]]:
+    """Orthonormal columns that span the active arms, and how much the arms have of each, by a rank-revealing QR.
 
     Eigenvalues of the Gram matrix would square the condition number, which float32 does not survive.
     """
@@ -105,11 +113,17 @@ def whiten(arms: Float[Array, "K d"], mask: Bool[Array, " K"]) -> Whitened:
     active = jnp.where(mask[:, None], arms, 0)
     tall = jnp.concatenate([active, jnp.zeros((max(d - K, 0), d), arms.dtype)])
     Q, diagonal = lax.platform_dependent(tall, cpu=pivoted_qr, default=alternating_qr)
-    resolution = 1e-5 if arms.dtype == jnp.float32 else 1e-10
-    counted = diagonal > resolution * jnp.maximum(diagonal.max(), jnp.finfo(arms.dtype).tiny)
-    n = mask.sum().astype(arms.dtype)
-    rows = jnp.where(mask[:, None] & counted[None, :], jnp.sqrt(n) * Q[:K], 0)
-    return Whitened(rows, mask, (~counted).astype(arms.dtype))
+    return Q[:K], diagonal
+
+
+def at_resolution(
+    Q: Float[Array, "K d"], diagonal: Float[Array, " d"], mask: Bool[Array, " K"], resolution: float
+) -> Whitened:
+    """The columns of which the arms have more than a share of the first."""
+    counted = diagonal > resolution * jnp.maximum(diagonal.max(), jnp.finfo(Q.dtype).tiny)
+    n = mask.sum().astype(Q.dtype)
+    rows = jnp.where(mask[:, None] & counted[None, :], jnp.sqrt(n) * Q, 0)
+    return Whitened(rows, mask, (~counted).astype(Q.dtype))
 
 
 def _multiplicative(white: Whitened, tol: Float[Array, ""], max_iterations: int) -> Solution:
@@ -267,9 +281,14 @@ def g_optimal_design(
     """Weights pi on the arms in `mask` with g(pi) <= (1 + tol) r.
 
     Rank-deficient, duplicate and single arms are fine: the design lives on the span of the active arms.
-    A design that misses its tolerance after the method's last iteration says so by its `value`.
+    A design that misses its tolerance after the method's last iteration says so by its `value`, and so does one of arms
+    that are told apart only by directions too weak to take part.
     """
     solve, max_iterations = METHODS[_checks.choice("method", method, METHODS)]
-    white = whiten(arms, mask)
+    basis = orthonormal(arms, mask)
+    white = at_resolution(*basis, mask, RESOLUTION[str(arms.dtype)])
     weights, value, iterations = solve(white, jnp.asarray(tol, arms.dtype), max_iterations)
-    return Design(weights, value, white.rank, iterations)
+    as_given = at_resolution(*basis, mask, ROUNDING * float(jnp.finfo(arms.dtype).eps))
+    true_value = as_given.g(weights).max()  # NaN where weights vanish that a weak direction needs
+    true_value = jnp.where(jnp.isnan(true_value), jnp.inf, true_value)
+    return Design(weights, jnp.where(as_given.rank > white.rank, true_value, value), white.rank, iterations)

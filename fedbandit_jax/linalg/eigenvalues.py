@@ -65,9 +65,13 @@ def eigenpairs(V: Float[Array, "d d"]) -> tuple[Float[Array, " d"], Float[Array,
     return jnp.where(null, 0, eigenvalues), jnp.where(null[None, :], basis, vectors)
 
 
-def least_squares(gram: Float[Array, "d d"], moment: Float[Array, " d"]) -> Float[Array, " d"]:
-    """G^-1 W, of minimum norm where G is singular."""
+def least_squares(gram: Float[Array, "d d"], moment: Float[Array, " d"]) -> tuple[Float[Array, " d"], Float[Array, ""]]:
+    """G^-1 W, of minimum norm where G is singular, and the number of directions where it is.
+
+    A direction counts from 1e-6 of the largest eigenvalue on, in float64 from 1e-14; in a null space rounding makes it
+    3e-7 at most. What is left of G in float32 tells the weakest that count to about a tenth.
+    """
     eigenvalues, Q = jnp.linalg.eigh(gram.T, symmetrize_input=False)
-    cutoff = eigenvalues[-1] * gram.shape[0] * jnp.finfo(gram.dtype).eps
-    inverse = jnp.where(eigenvalues > cutoff, 1 / eigenvalues, 0)
-    return Q @ (inverse * (moment @ Q))
+    seen = eigenvalues > (1e-6 if gram.dtype == jnp.float32 else 1e-14) * eigenvalues[-1]
+    inverse = jnp.where(seen, 1 / eigenvalues, 0)
+    return Q @ (inverse * (moment @ Q)), (~seen).sum().astype(gram.dtype)

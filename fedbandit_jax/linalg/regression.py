@@ -19,6 +19,8 @@ from jaxtyping import Array, Float, Int
 from fedbandit_jax.linalg import Real
 from fedbandit_jax.linalg.portable import matvec
 
+UNIT = 1e-5  # a squared norm as near to 1 is that of a unit vector, rounded
+
 
 class Ridge(NamedTuple):
     inverse: Float[Array, "d d"]  # V^-1
@@ -40,15 +42,15 @@ class Ridge(NamedTuple):
 
 def start(arms: Float[Array, "K d"], prior: Real) -> Ridge:
     """No observation: V = prior I. Unit arms have the same width, exactly, so that ties break by index."""
+    squares = (arms**2).sum(axis=1)
     K, d = arms.shape
     prior = jnp.asarray(prior, arms.dtype)
     per_arm, per_dim = jnp.zeros(K, arms.dtype), jnp.zeros(d, arms.dtype)
-    real = (arms != 0).any(axis=1)
     return Ridge(
         inverse=jnp.eye(d, dtype=arms.dtype) / prior,
         theta=per_dim,
         means=per_arm,
-        widths=jnp.where(real, 1 / prior, 0),
+        widths=jnp.where(jnp.abs(squares - 1) < UNIT, 1, squares) / prior,
         counts=per_arm,
         residuals=per_arm,
         reference=per_dim,
@@ -139,6 +141,9 @@ def recompute(ridge: Ridge, arms: Float[Array, "K d"], prior: Real, weight: Real
 exact = recompute  # its name in release 0.1
 
 
-def confidence_radius(dim: int, observations: Real, prior: Real, delta: Real, sigma: Real) -> Float[Array, ""]:
-    """sigma sqrt(2 log(1/delta) + d log(1 + n / (lam d))) + sqrt(lam)."""
-    return sigma * jnp.sqrt(2 * jnp.log(1 / delta) + dim * jnp.log1p(observations / (prior * dim))) + jnp.sqrt(prior)
+def confidence_radius(
+    dim: int, observations: Real, prior: Real, delta: Real, sigma: Real, bound: Real = 1.0
+) -> Float[Array, ""]:
+    """sigma sqrt(2 log(1/delta) + d log(1 + n / (lam d))) + sqrt(lam) S, for |theta| <= S."""
+    growth = 2 * jnp.log(1 / delta) + dim * jnp.log1p(observations / (prior * dim))
+    return sigma * jnp.sqrt(growth) + jnp.sqrt(prior) * bound

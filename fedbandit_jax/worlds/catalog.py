@@ -29,6 +29,7 @@ DESCRIBED = {
     "singular_values": "singular values",
     "held_out_log_loss": "held-out log-loss",
     "norms": "norms before scaling",
+    "kept_norms": "norms",
     "key_term_rank": "key terms span",
     "realised_C": "realised C",
 }
@@ -52,7 +53,7 @@ class Description(dict[str, Any]):
             return f"{value} of {self['dim']} dimensions" + ("" if self["key_terms_span"] else ": not all of R^d")
         if key == "realised_C":
             return f"{value:.4g} (the least over many unit vectors v of max |k.v|)"
-        if key == "norms":
+        if key in ("norms", "kept_norms"):
             spread = "{} {:.3g} to {:.3g}, median {:.3g}"
             return "; ".join(spread.format(DESCRIBED.get(of, of), *value[of][::2], value[of][1]) for of in value)
         if key in COUNTED:
@@ -73,7 +74,7 @@ def in_words(value: Any) -> str:
 
 @dataclass(frozen=True, eq=False)
 class Catalog:
-    """Unit vectors to draw federations from; build it with `from_arrays` or a loader in `datasets`."""
+    """What federations are drawn from; build it with `from_arrays` or a loader in `datasets`."""
 
     arms: np.ndarray  # (A, d) float64
     key_terms: np.ndarray  # (J, d)
@@ -97,19 +98,29 @@ class Catalog:
         key_terms: Any,
         users: Any,
         *,
+        normalise: bool = True,
+        user_norm: str | float | None = None,
         name: str = "custom",
         arm_names: Sequence[str] | None = None,
         key_term_names: Sequence[str] | None = None,
         user_ids: Sequence[str] | None = None,
         origin: Mapping[str, Any] | None = None,
     ) -> "Catalog":
-        """Check three feature matrices (one row an item) and scale their rows to unit norm.
+        """Check three feature matrices (one row an item) and scale their rows.
 
-        Names are optional. `origin` is kept for `describe`, with the norms that the rows had added.
+        Arms and key terms get unit norm, unless normalise=False. Users get `user_norm`: "unit", a positive number, or
+        "given", the norms that they have; by default "unit", and with normalise=False "given". Names are optional.
+        `origin` is kept for `describe`, with the norms that the rows had added.
         """
+        if not isinstance(normalise, bool):
+            _checks.fail("normalise", normalise, "it must be True or False")
+        if user_norm is None:
+            user_norm = "unit" if normalise else "given"
+        _checks.real_or_word("user_norm", user_norm, 0, float("inf"), "()", ("unit", "given"))
         given = dict(zip(MATRICES, (arms, key_terms, users), strict=True))
         scaled = {argument: _unit_rows(argument, value) for argument, value in given.items()}
-        checked = {argument: rows for argument, (rows, _) in scaled.items()}
+        wanted = dict(zip(MATRICES, (*["unit" if normalise else "given"] * 2, user_norm), strict=True))
+        checked = {of: _with_norm(given[of], unit, wanted[of]) for of, (unit, _) in scaled.items()}
         dims = {argument: value.shape[1] for argument, value in checked.items()}
         if len(set(dims.values())) > 1:
             sizes = ", ".join(f"{argument} has {dim}" for argument, dim in dims.items())
@@ -126,7 +137,7 @@ class Catalog:
             json.dumps(origin)
         except (TypeError, ValueError) as error:
             raise ValueError(f"origin={origin!r} is not allowed: it must be plain JSON") from error
-        quantiles = {argument: np.quantile(norms, (0, 0.5, 1)).tolist() for argument, (_, norms) in scaled.items()}
+        quantiles = {argument: _spread(norms) for argument, (_, norms) in scaled.items()}
         fields: dict[str, Any] = dict(checked)
         fields |= {argument: None if names is None else tuple(map(str, names)) for argument, names in named.items()}
         return cls(**fields, name=name, origin={**(origin or {}), "norms": quantiles})
@@ -155,6 +166,12 @@ class Catalog:
         parts = np.array_split(probes, 1 + (len(probes) * len(self.key_terms) >> 22))  # of 32 MB of products
         return min(float(np.abs(part @ self.key_terms.T).max(axis=1).min()) for part in parts)
 
+    @cached_property
+    def user_bound(self) -> float:
+        """S, the largest norm of the users; 1 exactly where rounding alone tells it from 1."""
+        largest = float(np.linalg.norm(self.users, axis=1).max())
+        return 1.0 if abs(largest - 1) < 1e-12 else largest
+
     @property
     def _text(self) -> str:
         """All that is not numbers, in one fixed spelling."""
@@ -180,6 +197,7 @@ class Catalog:
                 "users": len(self.users),
                 "dim": self.dim,
                 **self.origin,
+                "kept_norms": {of: _spread(np.linalg.norm(getattr(self, of), axis=1)) for of in MATRICES},
                 "key_term_rank": self.key_term_rank,
                 "key_terms_span": self.key_term_rank == self.dim,
                 "realised_C": self.realised_C,
@@ -263,3 +281,16 @@ def _unit_rows(argument: str, value: Any) -> tuple[np.ndarray, np.ndarray]:
     rows = np.ldexp(rows, -exponent)  # squares of very large and small entries would leave float64's range
     norms = np.linalg.norm(rows, axis=1, keepdims=True)
     return rows / norms, np.ldexp(norms, exponent)
+
+
+def _with_norm(given: Any, unit: np.ndarray, wanted: str | float) -> np.ndarray:
+    """The rows as given, of unit norm, or of another norm."""
+    if wanted == "given":
+        return np.asarray(given, dtype=np.float64)
+    return unit if isinstance(wanted, str) else unit * wanted
+
+
+def _spread(norms: np.ndarray) -> list[float]:
+    """Least, median and largest."""
+    found: list[float] = np.quantile(norms, (0, 0.5, 1)).tolist()
+    return found

@@ -25,6 +25,7 @@ class Problem(NamedTuple):
     noise: Float[Array, ""]
     horizon: Float[Array, ""]
     client_ids: Int[Array, " M"]  # the clients' numbers: their random numbers depend on them
+    user_bound: Float[Array, ""] | float = 1.0  # S, known to learners: no user of the catalog has a larger norm
 
     @property
     def client_mask(self) -> Bool[Array, " M"]:
@@ -96,12 +97,13 @@ def sample_problem(
     max_clients: int,
     max_arms: int,
     first_client: Real = 0,
+    user_bound: Real = 1.0,
 ) -> Problem:
     """Draw a federation: each client gets `num_arms` arms of the pool, without replacement.
 
     Client i's arms depend on the key and i alone, so they are the same for every number of clients, and
     a smaller arm set is a prefix of a larger one. The arrays are padded to (max_clients, max_arms). With
-    `first_client`, only the clients from that number on are drawn.
+    `first_client`, only the clients from that number on are drawn. `user_bound` is `Catalog.user_bound`.
     """
     client = first_client + jnp.arange(max_clients, dtype=jnp.int32)
     client_keys = jax.vmap(lambda i: jax.random.fold_in(key, i))(client)
@@ -115,4 +117,5 @@ def sample_problem(
         noise=jnp.asarray(noise, arms.dtype),
         horizon=jnp.asarray(horizon, arms.dtype),
         client_ids=client,
+        user_bound=jnp.asarray(user_bound, arms.dtype),
     )

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fedbandit_jax as fb
+from fedbandit_jax.algorithms.fedconpe import uncertain_directions
 from fedbandit_jax.clocks.elimination import first_state
 from fedbandit_jax.clocks.phases import Clock
 from fedbandit_jax.worlds.problem import Problem, sample_problem
@@ -119,6 +120,9 @@ SETTINGS = {
     "unbiased": ({"rounding": "unbiased", "exploration_scale": 0.1}, {}),
     "unbiased, no noise": ({"rounding": "unbiased"}, {"noise": 0.0, "horizon": 20}),
     "short": ({}, {"horizon": 25}),
+    "ridge": ({"ridge": 0.7, "rounding": "unbiased", "exploration_scale": 0.03}, {}),
+    "null space skipped": ({"null_space": "skip"}, {"horizon": 20_000}),
+    "null space skipped, few arms": ({"null_space": "skip", "C": "realised"}, {"arms": 4}),
 }
 
 
@@ -154,6 +158,7 @@ def test_every_step_equals_the_oracle(case):
         if float(info["eps"]) > 1e-9:
             assert bool(info["good_event"]) == want["good_event"]
         assert bool(info["best_arm_active"]) == want["best_arm_active"]
+        assert float(info["unseen"]) == want["unseen"]
         assert float(info["dropped"]) == pytest.approx(np.mean(want["dropped"]))
         assert float(info["wanted_information"]) == pytest.approx(want["s"], rel=1e-12)
         assert float(info["lambda_min"]) == pytest.approx(min(want["lambda_min"]), rel=1e-7, abs=1e-12)
@@ -242,15 +247,62 @@ def test_invariants(seed, clients, arms, noise, N, horizon):
     assert (table["max_gap"] <= bound + 1e-9)[later & earlier_good].all()
 
 
-@pytest.mark.parametrize("rounding", ["ceil", "unbiased"])
-def test_padding_changes_nothing(rounding):
-    algorithm = fb.FedConPE(rounding=rounding, exploration_scale=0.5)
+@pytest.mark.parametrize("words", [{}, {"rounding": "unbiased"}, {"null_space": "skip"}], ids=str)
+def test_padding_changes_nothing(words):
+    algorithm = fb.FedConPE(**words, exploration_scale=0.5)
     with jax.enable_x64(True):
         checkpoints = jnp.linspace(100.0, 4000.0, 40)
         plain = run(algorithm, jax.random.key(1), make_problem(7), checkpoints)
         padded = run(algorithm, jax.random.key(1), make_problem(7, shape=(6, 17)), checkpoints)
     for name, ours, theirs in zip(plain._fields, plain, padded, strict=True):
         jax.tree.map(partial(np.testing.assert_allclose, rtol=1e-7, atol=1e-9, err_msg=name), ours, theirs)
+
+
+def test_skipping_the_null_space_asks_within_the_span():
+    """Fewer active arms than dimensions: what is uploaded lies in their span, and a single arm asks nothing."""
+    with jax.enable_x64(True):
+        for arms in (4, 1):
+            problem = make_problem(11, arms=arms)
+            steps = {n: play_by_phases(fb.FedConPE(null_space=n), jax.random.key(5), problem) for n in ("ask", "skip")}
+            first = [np.asarray(plan.questions.messages[0].uploaded) for (plan, *_), *_ in steps.values()]
+            assert (first[0].sum(axis=1) >= CATALOG.dim - arms).all()
+            assert first[0][first[1]].all()
+            for plan, *_ in steps["skip"]:
+                message = plan.questions.messages[0]
+                assert (message.uploaded.sum(axis=1) < arms).all()
+                for i, chosen in enumerate(message.uploaded):
+                    v, span = message.eigenvectors[i][chosen], np.linalg.svd(problem.arms[i], full_matrices=False)[2]
+                    np.testing.assert_allclose(v @ span.T @ span, v, atol=1e-9)
+
+
+def test_the_null_space_is_the_same_in_both_precisions():
+    """An eigenvalue of 1e-5 of the largest decides: twice as much is a direction of the arms, half as much is none."""
+    for share, uploaded in ((2e-5, 2), (5e-6, 1), (0.0, 1)):
+        turn = np.linalg.qr(np.random.default_rng(1).normal(size=(4, 4)))[0]
+        V = turn @ np.diag([1.0, 0.5, 1e-3, share]) @ turn.T
+        for dtype in ("float32", "float64"):
+            with jax.enable_x64(dtype == "float64"):
+                found = uncertain_directions(jnp.asarray(V, dtype), jnp.asarray(0.1, dtype), jnp.array(True), "skip")
+            assert found.uploaded.sum() == uploaded, (share, dtype)
+
+
+def test_the_catalogs_C_needs_a_catalog():  # noqa: N802
+    algorithm, problem = fb.FedConPE(C="catalog", N=30.0), make_problem(0)
+    with pytest.raises(ValueError, match=r"^C='catalog' is not allowed: outside simulate and sweep, call algorithm"):
+        algorithm.run(jax.random.key(0), problem, jnp.array([4000.0]))
+    assert CATALOG.realised_C == algorithm.for_catalog(CATALOG).C
+
+
+def test_a_ridge_shrinks_the_estimate():
+    """None is the paper; a small one is near it; a large one leaves nothing; the Gram matrix never has it."""
+    with jax.enable_x64(True):
+        problem, key = make_problem(4), jax.random.key(0)
+        first = {r: play_by_phases(fb.FedConPE(ridge=r), key, problem)[0][1] for r in (0.0, 1e-9, 1.0, 1e12)}
+    np.testing.assert_allclose(first[1e-9].theta_hat, first[0.0].theta_hat, rtol=1e-7)
+    norms = [np.linalg.norm(state.theta_hat) for state in first.values()]
+    assert norms[0] > norms[2] > 1e-3 > norms[3]
+    for state in first.values():
+        np.testing.assert_array_equal(state.gram, first[0.0].gram)
 
 
 def test_bad_event_is_rarer_than_delta():
@@ -318,6 +370,7 @@ def test_hyperparameters_are_checked():
         "sigma=-1": fb.FedConPE(sigma=-1),
         "rounding='floor'": fb.FedConPE(rounding="floor"),
         "key_term_rule='far'": fb.FedConPE(key_term_rule="far"),
+        "null_space='drop'": fb.FedConPE(null_space="drop"),
         "design_tol=0.0001": fb.FedConPE(design_tol=1e-4),
         "design_method='newton'": fb.FedConPE(design_method="newton"),
         "exploration_scale=nan": fb.FedConPE(exploration_scale=float("nan")),

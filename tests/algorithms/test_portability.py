@@ -15,7 +15,7 @@ from fedbandit_jax.engine import program as engine
 THEORY = {"alpha": "theory"}
 PHASE_WORDS = ({"sigma": 0.1, "rounding": "unbiased"}, {"design_method": "frank-wolfe"}, {"design_method": "optax"})
 VARIANTS = {  # hyperparameters that make other programs: words, and None for a number
-    "FedConPE": ({}, {"C": "realised"}, {"key_term_rule": "signed"}, *PHASE_WORDS),
+    "FedConPE": ({}, {"C": "realised"}, {"key_term_rule": "signed", "null_space": "skip"}, *PHASE_WORDS),
     "FedLinPE": ({}, PHASE_WORDS[0] | PHASE_WORDS[1]),
     "LinPE": ({}, PHASE_WORDS[0] | PHASE_WORDS[1]),
     "LinUCB": ({}, THEORY, THEORY | {"sigma": 0.1}),
@@ -49,7 +49,7 @@ def make_program(algorithm, catalog, dtype=np.float32):
     numbers = (np.int32(2), np.int32(5), dtype(0.1), np.int32(0), np.int32(0))
     batch = engine.LaneInputs(*(np.full(2, x) for x in numbers), keys=engine.keys_of_runs(0, np.zeros(2), np.arange(2)))
     algorithms = jax.tree.map(lambda x: np.full(2, x, dtype), algorithm)
-    pool = engine.DeviceCatalog(*(np.asarray(x, dtype) for x in (catalog.arms, catalog.key_terms, catalog.users)))
+    pool = engine.DeviceCatalog(*(np.asarray(x, dtype) for x in (catalog.arms, catalog.key_terms, catalog.users, 1)))
     rounds = np.linspace(50, 500, 10, dtype=dtype)
     play = jax.vmap(partial(engine.run_one, max_clients=3, max_arms=7), in_axes=(0, 0, None, None))
 

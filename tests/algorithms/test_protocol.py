@@ -101,8 +101,10 @@ def test_a_batch_equals_a_loop(algorithm):
         keys = jax.random.split(jax.random.key(2), 3)
         # As in a sweep, key terms and horizon are the same in all lanes.
         stacked = jax.tree.map(lambda *xs: jnp.stack(xs), *problems)
-        stacked = stacked._replace(key_terms=problems[0].key_terms, horizon=problems[0].horizon)
-        lanes = fb.Problem(arms=0, arm_mask=0, key_terms=None, theta=0, noise=0, horizon=None, client_ids=0)
+        stacked = stacked._replace(key_terms=problems[0].key_terms, horizon=problems[0].horizon, user_bound=1.0)
+        lanes = fb.Problem(
+            arms=0, arm_mask=0, key_terms=None, theta=0, noise=0, horizon=None, client_ids=0, user_bound=None
+        )
         batched = jax.vmap(partial(run, algorithm.prepare(T)), in_axes=(0, lanes))(keys, stacked)._replace(phases={})
         for i in range(3):
             jax.tree.map(

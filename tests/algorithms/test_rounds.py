@@ -11,6 +11,8 @@ import pytest
 
 import fedbandit_jax as fb
 from fedbandit_jax.algorithms.conlinucb import spanner_pick
+from fedbandit_jax.clocks.elimination import first_state
+from fedbandit_jax.clocks.phases import Clock
 from fedbandit_jax.clocks.rounds import REFRESH, keys_of
 from fedbandit_jax.clocks.schedule import Schedule
 from fedbandit_jax.linalg.spanner import barycentric_spanner
@@ -57,6 +59,7 @@ def expected_runs(algorithm, problem, seed):
     given = {
         k: v for k, v in algorithm.hyperparameters().items() if k not in ("schedule", "strategy", "spanner_factor")
     }
+    given["S"] = float(problem.user_bound)
     theta, sigma = np.asarray(problem.theta), float(problem.noise)
     runs = []
     for i, arms in enumerate(np.asarray(problem.arms)):
@@ -115,8 +118,28 @@ LEARNERS = [
 @pytest.mark.parametrize("algorithm", LEARNERS, ids=lambda a: f"{a.title}-{a.alpha}")
 def test_every_round_equals_the_oracle(algorithm):
     """Same noise, float64: the same arms in all 2000 rounds, the same regret, questions and estimates."""
+    check_every_round(algorithm)
+
+
+@pytest.mark.parametrize(
+    "algorithm",
+    [
+        fb.LinUCB(**THEORY, lam=0.3),
+        fb.ArmCon(**THEORY),
+        fb.ConUCB(alpha="theory", alpha_t="theory"),
+        fb.ConLinUCB(strategy="UCB", **THEORY),
+    ],
+    ids=lambda a: a.title,
+)
+def test_longer_users_equal_the_oracle(algorithm):
+    """A user of norm 2.5 from a catalog whose longest has 3: S is 3 in the radii."""
+    check_every_round(algorithm, norm=2.5, user_bound=3.0)
+
+
+def check_every_round(algorithm, norm=1.0, user_bound=1.0):
     with jax.enable_x64(True):
         problem, seed = make_problem(1), 8
+        problem = problem._replace(theta=norm * problem.theta, user_bound=jnp.asarray(user_bound))
         algorithm = algorithm.prepare(ROUNDS)
         for i, expected in enumerate(expected_runs(algorithm, problem, seed)):
             # A federation in which every other client is padding shows client i alone.
@@ -145,6 +168,37 @@ def test_shared_linucb_equals_the_oracle():
     np.testing.assert_allclose(trace.communication, np.arange(1, ROUNDS + 1) * (3 * (d + 1) + d * d + d))
 
 
+def test_shared_linucb_knows_the_bound_of_users():
+    with jax.enable_x64(True):
+        problem, seed, rounds = make_problem(2, clients=3), 4, 300
+        problem = problem._replace(theta=2.5 * problem.theta, user_bound=jnp.asarray(3.0))
+        trace = run(fb.SharedLinUCB(**THEORY), jax.random.key(seed), problem, jnp.arange(1.0, rounds + 1))
+        z = np.stack([noise_of(seed, i)[0] for i in range(3)], axis=1)
+        expected = reference.shared_linucb(
+            list(np.asarray(problem.arms)), np.asarray(problem.theta), z, 0.3, rounds, alpha="theory", S=3.0
+        )
+    np.testing.assert_allclose(trace.regret, expected.regret, atol=1e-9)
+
+
+def test_the_engine_tells_the_bound_of_users():
+    """The catalog's largest norm, whoever is played: as in a problem made by hand."""
+    users = CATALOG.users * np.linspace(0.5, 3, len(CATALOG.users))[:, None]
+    long = fb.Catalog.from_arrays(CATALOG.arms, CATALOG.key_terms, users, user_norm="given")
+    setting = {"clients": 1, "arms": 9, "horizon": 300, "noise": 0.2}
+    found = fb.simulate(long, fb.LinUCB(**THEORY), users=[2], dtype="float64", **setting).final()["regret"].iloc[0]
+    with jax.enable_x64(True):
+        arms_key, play_key = jax.random.split(jax.random.fold_in(jax.random.fold_in(jax.random.key(0), 2), 0))
+        pool = [jnp.asarray(x) for x in (long.arms, long.key_terms, long.users[2])]
+        sizes = {"clients": 1, "num_arms": 9, "noise": 0.2, "horizon": 300, "max_clients": 1, "max_arms": 9}
+        by_hand = {
+            bound: fb.LinUCB(**THEORY).run(play_key, problem, jnp.array([300.0])).regret[0]
+            for bound in (1.0, 3.0)
+            for problem in [sample(arms_key, *pool, **sizes, user_bound=bound)]
+        }
+    assert found == pytest.approx(float(by_hand[3.0]), rel=1e-9)
+    assert found != pytest.approx(float(by_hand[1.0]), rel=1e-3)
+
+
 def test_pooling_a_single_client_is_linucb():
     with jax.enable_x64(True):
         problem, key = make_problem(3, clients=1), jax.random.key(4)
@@ -156,7 +210,10 @@ def test_pooling_a_single_client_is_linucb():
 @pytest.mark.parametrize("kind", ["linpe", "fedlinpe"])
 def test_phase_relatives_equal_the_oracle(kind):
     """LinPE and FedLinPE with the package's designs and noise."""
-    algorithm = {"linpe": fb.LinPE(exploration_scale=0.3), "fedlinpe": fb.FedLinPE(N=1.5, exploration_scale=0.3)}[kind]
+    algorithm = {
+        "linpe": fb.LinPE(exploration_scale=0.3),
+        "fedlinpe": fb.FedLinPE(N=1.5, exploration_scale=0.3, ridge=0.4),
+    }[kind]
     with jax.enable_x64(True):
         problem, key = make_problem(6, clients=3, arms=14), jax.random.key(1)
         checkpoints = jnp.arange(1.0, ROUNDS + 1)
@@ -167,7 +224,7 @@ def test_phase_relatives_equal_the_oracle(kind):
             def of(phase, client):
                 from fedbandit_jax.clocks.phases import draw
 
-                return draw(key, jnp.int32(client), jnp.int32(phase), 14, 0, jnp.float64)
+                return draw(key, jnp.int32(client), jnp.int32(phase), 14, CATALOG.dim, jnp.float64)
 
             def pull_noise(self, phase, client):
                 return np.asarray(self.of(phase, client).pulls)
@@ -180,7 +237,7 @@ def test_phase_relatives_equal_the_oracle(kind):
 
         design = jax.jit(lambda arms, active: fb.g_optimal_design(arms, active, algorithm.design_tol).weights)
         settings = reference.FedConPESettings(
-            N=getattr(algorithm, "N", 1.0), exploration_scale=algorithm.exploration_scale
+            N=getattr(algorithm, "N", 1.0), exploration_scale=algorithm.exploration_scale, ridge=algorithm.ridge
         )
         expected = getattr(reference, kind)(
             [np.asarray(x) for x in problem.arms],
@@ -194,6 +251,22 @@ def test_phase_relatives_equal_the_oracle(kind):
         )
     for name in ("regret", "conversations", "communication", "theta_error"):
         np.testing.assert_allclose(getattr(trace, name), getattr(expected, name), rtol=1e-7, atol=1e-9, err_msg=name)
+
+
+def test_phase_eliminations_meet_the_same_pulls():
+    """The same noise of each arm, and the same rounding, for FedConPE and, without questions, for its relatives."""
+    with jax.enable_x64(True):
+        problem, key = make_problem(6, clients=3, arms=14), jax.random.key(1)
+        clock = Clock(jnp.int32(2), jnp.zeros(()), problem.horizon)
+        algorithms = (fb.FedConPE(), fb.FedLinPE(), fb.LinPE())
+        plans = [a.plan(key, problem, clock, first_state(problem)) for a in algorithms]
+        for plan in plans[1:]:
+            np.testing.assert_array_equal(plan.random.pulls, plans[0].random.pulls)
+            np.testing.assert_array_equal(plan.random.rounding, plans[0].random.rounding)
+        # Where nothing is asked, FedConPE is FedLinPE: with as much information wanted as N = 1000 does.
+        traces = [run(a, key, problem, jnp.arange(1.0, 501.0)) for a in (fb.FedConPE(N=1000), fb.FedLinPE(N=1000))]
+    assert not traces[0].conversations.any()
+    np.testing.assert_array_equal(traces[0].regret, traces[1].regret)
 
 
 @pytest.mark.parametrize(

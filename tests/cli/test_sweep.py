@@ -244,6 +244,12 @@ def test_data_are_found_beside_the_file(catalog, tmp_path):
         sweep_file.read(tmp_path / "nowhere.toml")
 
 
+def test_users_get_the_norm_that_the_file_says(tmp_path):
+    for value, bound in (("2.5", 2.5), ('"unit"', 1)):
+        text = SMALL.replace("dim = 6", f"dim = 6\nuser_norm = {value}")
+        assert sweep_file.read(written(tmp_path, text)).catalogs()[0].user_bound == pytest.approx(bound)
+
+
 def test_the_format_in_the_documentation_is_right(tmp_path, catalog):
     text = textwrap.dedent(sweep_file.__doc__.partition("\n\n")[2])
     found = sweep_file.read(written(tmp_path, text))

@@ -225,6 +225,8 @@ def test_file_that_is_there_twice(tmp_path):
         ({"dim": 31}, r"dim=31 is not allowed: .* at most 30 \(the least of num_arms and num_users\)$"),
         ({"features": "pca"}, "features='pca' is not allowed: it must be 'svd' or 'logistic'$"),
         ({"seed": -1}, "seed=-1 is not allowed"),
+        ({"user_norm": "drawn"}, r"user_norm='drawn' .* in \(0, infinity\) or 'svd' or 'scaled' or 'unit'$"),
+        ({"user_norm": 0}, "user_norm=0 is not allowed"),
         ({"kind": "netflix"}, "kind='netflix' is not allowed: it must be 'movielens' or 'lastfm' or 'yelp'$"),
     ],
 )

@@ -164,6 +164,24 @@ def test_says_when_there_is_less_than_asked_for(tmp_path):
     assert len(catalog.arms) < archives.ARMS
 
 
+@pytest.mark.parametrize("features", ["svd", "logistic"])
+def test_norms_of_users(features, tmp_path):
+    """Of R = Theta S A', rows of Theta, of Theta S, or scaled: always the same arms."""
+    path = archives.pack(archives.movielens(), tmp_path)
+    found = {norm: load(path, features=features, user_norm=norm) for norm in ("svd", "scaled", "unit", 3)}
+    theta, values = found["svd"].users, np.array(found["svd"].origin["singular_values"])
+    np.testing.assert_allclose(theta.T @ theta, np.eye(archives.DIM), atol=1e-10)  # no user was dropped
+    np.testing.assert_allclose(found["scaled"].users, theta * values, rtol=1e-10)
+    own = theta * (1 if features == "svd" else np.sqrt(values))
+    np.testing.assert_allclose(found["unit"].users, own / np.linalg.norm(own, axis=1, keepdims=True), rtol=1e-10)
+    np.testing.assert_allclose(found[3].users, 3 * found["unit"].users, rtol=1e-12)
+    assert len({catalog.fingerprint for catalog in found.values()}) == 4
+    for norm, catalog in found.items():
+        np.testing.assert_array_equal(catalog.arms, found["unit"].arms)
+        assert catalog.origin["options"].get("user_norm", "unit") == norm
+    assert load(path, features=features).fingerprint == found["unit"].fingerprint
+
+
 # --------------------------------------------------------------------------------------------------- loading by name
 
 
@@ -195,6 +213,9 @@ def test_shell_prepares_and_describes(tmp_path):
     assert catalog.fingerprint == load(raw).fingerprint
     for shown in (prepared.output, run_shell("data", "describe", out).output):
         assert str(catalog.describe()) in shown
+    for norm, bound in (("scaled", load(raw, user_norm="scaled").user_bound), ("2.5", 2.5)):
+        assert run_shell("data", "prepare", raw, out, *sizes, "--user-norm", norm).exit_code == 0
+        assert fb.Catalog.load(out).user_bound == pytest.approx(bound)
 
 
 def test_shell_writes_nothing_when_the_input_is_bad(tmp_path):

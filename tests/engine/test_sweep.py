@@ -1,5 +1,6 @@
 """Grids: bad input, expansion, one program for all numbers, and runs that do not know of each other."""
 
+import dataclasses
 import warnings
 
 import jax
@@ -12,6 +13,7 @@ from fedbandit_jax.clocks.base import METRICS
 from fedbandit_jax.engine import cells as grid
 from fedbandit_jax.engine.batches import Batch
 from fedbandit_jax.engine.program import Program, concatenate
+from fedbandit_jax.engine.sweep import make_sweep
 
 SMALL = {"clients": 2, "arms": 7, "horizon": 600, "users": 2, "seeds": 1, "checkpoints": 16}
 
@@ -74,17 +76,19 @@ BAD_HYPERPARAMETERS = [
     ("C", 0, r"a number in \(0, 1\]"),
     ("C", 1.01, r"a number in \(0, 1\]"),
     ("C", -1, r"a number in \(0, 1\]"),
-    ("C", "realized", r"a number in \(0, 1\] or 'realised'"),
+    ("C", "realized", r"a number in \(0, 1\] or 'realised' or 'catalog'"),
     ("N", 0, r"a number in \(0, infinity\)"),
     ("N", float("inf"), r"a number in \(0, infinity\)"),
     ("N", "one", r"a number in \(0, infinity\)"),
     ("sigma", -1, r"a number in \[0, infinity\)"),
     ("exploration_scale", 0, r"a number in \(0, infinity\)"),
+    ("ridge", -0.1, r"a number in \[0, infinity\)"),
     ("elimination_scale", -1, r"a number in \(0, infinity\)"),
     ("design_tol", 1e-4, r"a number in \[0.001, 1\]"),
     ("design_tol", 2, r"a number in \[0.001, 1\]"),
     ("rounding", "floor", "it must be 'ceil' or 'unbiased'"),
     ("key_term_rule", "nearest", "it must be 'absolute' or 'signed'"),
+    ("null_space", "drop", "it must be 'ask' or 'skip'"),
     ("design_method", "newton", "it must be 'multiplicative' or 'frank-wolfe' or 'optax'"),
 ]
 
@@ -129,6 +133,41 @@ def test_bad_hyperparameters(catalog, nothing_traced, name, value, allowed):
 @pytest.mark.parametrize("numbers", [{"N": 0.99}, {"C": 0.5}, {"N": 3, "C": 0.5}])
 def test_more_than_one_question_a_round_is_refused(catalog, nothing_traced, numbers):
     refused(fb.simulate, catalog, r"^N=.* with C=.* is not allowed: N C\^2 must be at least 1", fb.FedConPE(**numbers))
+
+
+def test_the_least_N_is_named(catalog, nothing_traced):  # noqa: N802
+    """It is allowed, rounded as it is told."""
+    C = catalog.realised_C
+    for words in ({"C": "catalog"}, {"C": 0.9}):
+        with pytest.raises(ValueError, match="so N at least") as caught:
+            fb.simulate(catalog, fb.FedConPE(**words), **SMALL)
+        least = float(str(caught.value).split("so N at least ")[1].split(",")[0])
+        assert least == pytest.approx(1 / (C if words["C"] == "catalog" else 0.9) ** 2, abs=1e-3)
+        make_sweep(catalog, fb.FedConPE(**words, N=least), **SMALL)
+
+
+def test_the_catalogs_own_C(catalog):  # noqa: N802
+    """The number as if given, under its word; each catalog of a sweep has its own; a warning where a number is more."""
+    C = catalog.realised_C
+    other = dataclasses.replace(catalog, key_terms=np.eye(6), name="axes")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        by_word = fb.sweep([catalog, other], fb.FedConPE(C="catalog", N=20), **SMALL).final()
+        by_number = fb.simulate(catalog, fb.FedConPE(C=C, N=20), **SMALL).final()
+        fb.simulate(catalog, fb.FedConPE(), **SMALL)  # the default is the paper's, and says nothing
+    assert by_word["C"].tolist() == ["catalog"] * 4
+    for name in METRICS:
+        np.testing.assert_array_equal(by_word[by_word["dataset"] == "synthetic"][name], by_number[name])
+    sentence = rf"^C=0.9 is more than the {C:.3g} that the key terms of synthetic offer every direction, "
+    with pytest.warns(UserWarning, match=sentence) as caught:
+        fb.simulate(catalog, fb.FedConPE(C=[0.8, 0.9], N=2), **SMALL)
+    assert len([one for one in caught if "C=0.9" in str(one.message)]) == 1
+
+
+def test_no_C_holds_where_key_terms_do_not_span(catalog, nothing_traced):  # noqa: N802
+    flat = dataclasses.replace(catalog, key_terms=catalog.key_terms[:3], name="flat")
+    message = r"^C='catalog' is not allowed: the key terms of flat span 3 of 6 dimensions: no C > 0 holds$"
+    refused(fb.simulate, flat, message, fb.FedConPE(C="catalog"))
 
 
 @pytest.mark.parametrize("numbers", [{"N": 4, "C": 0.5}, {"N": 1 / 0.7**2, "C": 0.7}, {"N": 0.1, "C": "realised"}])
@@ -294,9 +333,10 @@ def test_other_numbers_compile_nothing(catalog, played, traced):
 ALONE = GRID | {"clients": 2, "arms": 10}  # one place of the grid, without any padding
 
 
-def test_a_run_is_the_same_alone_and_in_a_padded_grid(catalog):
+@pytest.mark.parametrize("null_space", ["ask", "skip"])
+def test_a_run_is_the_same_alone_and_in_a_padded_grid(catalog, null_space):
     """All curves and phases to the horizon, also when so few arms are left that V has a null space."""
-    algorithm = fb.FedConPE(N=[2.0, 1.0])
+    algorithm = fb.FedConPE(N=[2.0, 1.0], null_space=null_space)
     inside = fb.sweep(catalog, algorithm, **GRID, seeds=2, dtype="float64")
     apart = fb.simulate(catalog, algorithm.replace(N=2.0), **ALONE, seeds=2, dtype="float64")
     assert (apart.phases()["active_max"] < catalog.dim).any(), "no null space to compare"

@@ -15,6 +15,7 @@ from fedbandit_jax.linalg.design import METHODS, Design, _multiplicative, altern
 
 K, D = 24, 6
 RESOLUTION = {"float32": 1e-5, "float64": 1e-10}
+ROUNDING = {"float32": 2e-6, "float64": 4e-15}  # what an exact null space seems to have
 
 
 # ------------------------------------------------------------------------------------------------- arm sets
@@ -106,12 +107,12 @@ class Exact:
     for what follows from it in g and in log det / r.
     """
 
-    def __init__(self, arms, mask):
+    def __init__(self, arms, mask, resolution=RESOLUTION):
         dtype = str(arms.dtype)
         active = arms[mask].astype(np.float64)
         U, singular, _ = np.linalg.svd(active, full_matrices=False)
         self.mask = mask
-        self.rank = int((singular > RESOLUTION[dtype] * singular[0]).sum())
+        self.rank = int((singular > resolution[dtype] * singular[0]).sum())
         self.rows = U[:, : self.rank]
         rounding = np.sqrt(active.size) * np.finfo(dtype).eps * singular[0]
         dropped = singular[self.rank] if self.rank < len(singular) else 0
@@ -154,7 +155,8 @@ def check_certified(design, arms, mask, tol, name=""):
     assert g <= (1 + tol) * exact.rank * (1 + exact.slack), f"{name}: g = {g}, rank {exact.rank}"
     # No design has g < r, so one that does would mean an error of the oracle.
     assert g >= exact.rank * (1 - exact.slack), name
-    np.testing.assert_allclose(design.value, g, rtol=exact.slack, err_msg=name)
+    as_given = Exact(arms, mask, ROUNDING)  # the value is of these, also where a design does without some directions
+    np.testing.assert_allclose(design.value, as_given.g(design.weights), rtol=as_given.slack, err_msg=name)
     # log det V(pi*) - log det V(pi) <= r log(g(pi) / r), as the trace bounds the determinant.
     return exact.log_det(design.weights), exact.rank * (np.log1p(tol) + exact.slack)
 
@@ -312,6 +314,29 @@ def test_designs_do_not_change_under_linear_maps(method):
             mapped = np.asarray(solver(method)(arms @ A, masks, 1e-2).weights)
             # The same whitened rows up to a rotation; 1e-7 is rounding times the condition number of the arms.
             np.testing.assert_allclose(mapped[chosen], reference[chosen], atol=1e-7, err_msg=name)
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_a_direction_too_weak_for_a_design_shows_in_its_value(method, dtype):
+    """Three directions, and a fourth that one arm alone has a little of: a design of rank 3 knows nothing of it."""
+    rng = np.random.default_rng(5)
+    arms = np.zeros((K, D))
+    arms[:, :3] = unit(rng.normal(size=(K, 3)))
+    everything = np.ones(K, bool)
+    for weak, cut in ((2e-4, False), (1e-5 if dtype == "float32" else 1e-12, True), (0.0, False)):
+        arms[0, 3] = weak
+        given = arms.astype(dtype)
+        with jax.enable_x64(dtype == "float64"):
+            designs = solver(method)(np.stack([given] * BATCH), np.stack([everything] * BATCH), 1e-2)
+        design = Design(*(np.asarray(field)[0] for field in designs))
+        exact = Exact(given, everything, ROUNDING)
+        assert (design.rank < exact.rank) == cut
+        if cut:  # arm 0 alone tells of the fourth direction, so that its g is at least 1 / pi
+            assert design.value >= 0.9 / design.weights[0] > 1.1 * design.rank
+            np.testing.assert_allclose(design.value, exact.g(design.weights), rtol=0.2)
+        else:
+            assert design.value <= 1.01 * design.rank * (1 + exact.slack)
 
 
 # ------------------------------------------------------------------------------------------------- whitening

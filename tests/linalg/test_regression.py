@@ -68,3 +68,17 @@ def test_recomputation_keeps_float32_close_to_float64():
 def test_confidence_radius():
     expected = 0.5 * np.sqrt(2 * np.log(1 / 0.05) + 7 * np.log(1 + 30 / (0.4 * 7))) + np.sqrt(0.4)
     assert float(regression.confidence_radius(7, 30.0, 0.4, 0.05, 0.5)) == pytest.approx(expected, rel=1e-5)
+    longer = regression.confidence_radius(7, 30.0, 0.4, 0.05, 0.5, 3.0)
+    assert float(longer) == pytest.approx(expected + 2 * np.sqrt(0.4), rel=1e-5)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_widths_before_the_first_observation(dtype):
+    """|x|^2 / prior; the same for all unit arms, to the bit, and 0 for padding."""
+    arms = np.random.default_rng(0).normal(size=(40, 30))
+    unit = arms / np.linalg.norm(arms, axis=1, keepdims=True)
+    with jax.enable_x64(dtype == "float64"):
+        widths = [np.asarray(regression.start(jnp.asarray(x, dtype), 0.3).widths) for x in (arms, unit, 0 * arms)]
+    np.testing.assert_allclose(widths[0], (arms**2).sum(axis=1) / 0.3, rtol=1e-5)
+    assert len(set(widths[1].tolist())) == 1
+    assert not widths[2].any()

@@ -19,6 +19,8 @@ class FedConPESettings:
     elimination_scale: float = 1.0
     rounding: str = "ceil"
     key_term_rule: str = "absolute"
+    null_space: str = "ask"
+    ridge: float = 0.0
 
 
 @dataclass
@@ -146,7 +148,9 @@ def fedconpe(
             pi = design(arms[i], active[i])
             V = gram(arms[i], pi)
             values, vectors = eigen(V)
-            uploaded = np.flatnonzero(values < s) if key_terms_used else np.array([], dtype=int)
+            # With "skip", directions outside the span of the active arms are nobody's business.
+            span = values >= (1e-5 * np.max(values) if settings.null_space == "skip" else -np.inf)
+            uploaded = np.flatnonzero((values < s) & span) if key_terms_used else np.array([], dtype=int)
             terms, c = choose_key_terms(key_terms, vectors[:, uploaded], settings)
             shortfall = (s - values[uploaded]) / c**2
             counts = pull_counts(pi, amount, settings.rounding, u_pulls)
@@ -160,8 +164,8 @@ def fedconpe(
                     uploaded=uploaded,
                     key_terms=terms.tolist(),
                     repetitions=repetitions,
-                    lambda_min=float(np.min(values)),
-                    lambda_min_after=float(np.linalg.eigvalsh(V_after)[0]),
+                    lambda_min=float(np.min(values[span])),
+                    lambda_min_after=float(np.linalg.eigvalsh(vectors[:, span].T @ V_after @ vectors[:, span])[0]),
                 )
             )
             if server:
@@ -197,7 +201,7 @@ def fedconpe(
                 messages[end] += d**2 + d + d  # G_i and W_i up, theta_hat down
 
         # Server: estimate. Clients: eliminate.
-        theta_hat = np.linalg.pinv(G, rcond=1e-10, hermitian=True) @ W
+        theta_hat = np.linalg.pinv(G + settings.ridge * np.eye(d), rcond=1e-10, hermitian=True) @ W
         theta_error[end:] = np.linalg.norm(theta_hat - theta)
         radius = np.sqrt(N / M) * eps
         active_after = []
@@ -216,6 +220,7 @@ def fedconpe(
                 eps=eps,
                 s=s,
                 theta_hat=theta_hat,
+                unseen=d - np.linalg.matrix_rank(G + settings.ridge * np.eye(d), rtol=1e-10, hermitian=True),
                 active=active,
                 active_after=active_after,
                 good_event=all(

@@ -29,9 +29,9 @@ def schedule(kind, T):
 class Ridge:
     """V = lam I + sum x x', y = sum x r, theta_hat = V^-1 y, with the radius of its confidence set."""
 
-    def __init__(self, d, lam, alpha, delta, sigma):
+    def __init__(self, d, lam, alpha, delta, sigma, S):
         self.V, self.y, self.n = lam * np.eye(d), np.zeros(d), 0
-        self.d, self.lam, self.alpha, self.delta, self.sigma = d, lam, alpha, delta, sigma
+        self.d, self.lam, self.alpha, self.delta, self.sigma, self.S = d, lam, alpha, delta, sigma, S
 
     def add(self, x, r):
         """One observation r of x.theta."""
@@ -42,11 +42,11 @@ class Ridge:
         return np.linalg.solve(self.V, self.y)
 
     def radius(self):
-        """alpha, or sigma sqrt(2 log(1/delta) + d log(1 + n/(lam d))) + sqrt(lam)."""
+        """alpha, or sigma sqrt(2 log(1/delta) + d log(1 + n/(lam d))) + sqrt(lam) S, with |theta| <= S."""
         if self.alpha != "theory":
             return self.alpha
         growth = self.d * np.log(1 + self.n / (self.lam * self.d))
-        return self.sigma * np.sqrt(2 * np.log(1 / self.delta) + growth) + np.sqrt(self.lam)
+        return self.sigma * np.sqrt(2 * np.log(1 / self.delta) + growth) + np.sqrt(self.lam) * self.S
 
     def squared_widths(self, rows):
         """x' V^-1 x of each row. (n, d) -> (n,)."""
@@ -77,16 +77,18 @@ def ridge_rounds(ridge, arms, theta, noise_z, sigma_noise, horizon, b, items, ch
     return RoundRun(np.array(pulled), asked, np.cumsum(gaps[pulled]), np.array(errors))
 
 
-def linucb(arms, theta, noise_z, sigma_noise, horizon, *, alpha=0.5, lam=1.0, delta=0.1, sigma=None):
+def linucb(arms, theta, noise_z, sigma_noise, horizon, *, alpha=0.5, lam=1.0, delta=0.1, sigma=None, S=1.0):
     """LinUCB for one client: argmax x.theta_hat + alpha sqrt(x' V^-1 x). arms (K, d), noise_z (T,)."""
-    ridge = Ridge(len(theta), lam, alpha, delta, sigma_noise if sigma is None else sigma)
+    ridge = Ridge(len(theta), lam, alpha, delta, sigma_noise if sigma is None else sigma, S)
     no_questions = np.zeros(horizon, dtype=int)
     return ridge_rounds(ridge, arms, theta, noise_z, sigma_noise, horizon, no_questions, None, None, None)
 
 
-def armcon(arms, theta, noise_z, question_z, sigma_noise, horizon, *, b, alpha=0.5, lam=1.0, delta=0.1, sigma=None):
+def armcon(
+    arms, theta, noise_z, question_z, sigma_noise, horizon, *, b, alpha=0.5, lam=1.0, delta=0.1, sigma=None, S=1.0
+):
     """Arm-Con: LinUCB whose questions are about the arm with the largest UCB. b (T,), question_z (b(T),)."""
-    ridge = Ridge(len(theta), lam, alpha, delta, sigma_noise if sigma is None else sigma)
+    ridge = Ridge(len(theta), lam, alpha, delta, sigma_noise if sigma is None else sigma, S)
     return ridge_rounds(
         ridge,
         arms,
@@ -116,6 +118,7 @@ def conlinucb(
     lam=None,
     delta=0.1,
     sigma=None,
+    S=1.0,
     spanner=None,
     spanner_picks=None,
     spanner_c=2.0,
@@ -129,7 +132,7 @@ def conlinucb(
     """
     if lam is None:
         lam = 0.2 if strategy == "UCB" else 0.15
-    ridge = Ridge(len(theta), lam, alpha, delta, sigma_noise if sigma is None else sigma)
+    ridge = Ridge(len(theta), lam, alpha, delta, sigma_noise if sigma is None else sigma, S)
     if strategy == "BS":
         spanner = barycentric_spanner(key_terms, spanner_c) if spanner is None else spanner
         if spanner_picks is None:
@@ -158,13 +161,14 @@ def conucb(
     alpha_t=0.25,
     delta=0.1,
     sigma=None,
+    S=1.0,
 ):
     """ConUCB: a regression on key terms (Mt, tt) and, drawn toward it, one on arms (M, th).
 
     Mt = lam_t I + sum k k', tt = Mt^-1 sum k r; M = (1-lam) I + lam sum x x',
     th = M^-1 (lam sum x r + (1-lam) tt).
     alpha="theory": sigma sqrt(d log((1 + lam t / ((1-lam) d)) / delta)), t the pulls so far;
-    alpha_t="theory": sigma sqrt(2 (d log 6 + log(2 (questions + 1) / delta))) + 2 sqrt(lam_t).
+    alpha_t="theory": sigma sqrt(2 (d log 6 + log(2 (questions + 1) / delta))) + 2 sqrt(lam_t) S.
     arms (K, d), key_terms (J, d), noise_z (T,), question_z (b(T),), b (T,).
     """
     d = len(theta)
@@ -189,7 +193,7 @@ def conucb(
             a = sigma * np.sqrt(d * np.log((1 + lam * len(pulled) / ((1 - lam) * d)) / delta))
         if alpha_t == "theory":
             noise_part = np.sqrt(2 * (d * np.log(6) + np.log(2 * (len(asked) + 1) / delta)))
-            at = sigma * noise_part + 2 * np.sqrt(lam_t)
+            at = sigma * noise_part + 2 * np.sqrt(lam_t) * S
         arm_widths = np.sqrt(quadratic(arms, M_inv))
         term_widths = np.sqrt(quadratic(arms, M_inv @ Mt_inv @ M_inv))
         x = first_argmax(arms @ th + lam * a * arm_widths + (1 - lam) * at * term_widths)
@@ -201,12 +205,12 @@ def conucb(
     return RoundRun(np.array(pulled), asked, np.cumsum(gaps[pulled]), np.array(errors))
 
 
-def shared_linucb(arms_list, theta, noise_z, sigma_noise, horizon, *, alpha=0.5, lam=1.0, delta=0.1, sigma=None):
+def shared_linucb(arms_list, theta, noise_z, sigma_noise, horizon, *, alpha=0.5, lam=1.0, delta=0.1, sigma=None, S=1.0):
     """LinUCB with one V and y for all clients: all choose with the last round's, then all are added.
 
     arms_list: M arrays (K_i, d); noise_z (T, M).
     """
-    ridge = Ridge(len(theta), lam, alpha, delta, sigma_noise if sigma is None else sigma)
+    ridge = Ridge(len(theta), lam, alpha, delta, sigma_noise if sigma is None else sigma, S)
     gaps = [np.max(arms @ theta) - arms @ theta for arms in arms_list]
     pulled, regret, errors = [], [], []
     for t in range(1, horizon + 1):

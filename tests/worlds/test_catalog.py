@@ -60,6 +60,23 @@ def test_synthetic_has_the_papers_sizes():
     assert np.abs(catalog.users.T @ catalog.users / n - np.eye(d) / d).max() < 5 * np.sqrt(2 / n) / d
 
 
+def test_norms_of_synthetic_users():
+    """As drawn, |theta|^2 of coordinates U(-1, 1) has mean d / 3: a norm of about 4.1 in 50 dimensions."""
+    drawn, unit_users, two = (fb.datasets.synthetic(7, user_norm=norm) for norm in ("drawn", "unit", 2))
+    norms = np.linalg.norm(drawn.users, axis=1)
+    assert np.mean(norms**2) == pytest.approx(50 / 3, rel=0.02)
+    assert np.abs(drawn.users).max() <= 1
+    assert drawn.user_bound == norms.max()
+    assert 4.05 < np.median(norms) < 4.15
+    np.testing.assert_allclose(unit_users.users, drawn.users / norms[:, None], rtol=1e-14)
+    np.testing.assert_allclose(two.users, 2 * unit_users.users, rtol=1e-14)
+    for other in (drawn, two):
+        np.testing.assert_array_equal(other.arms, unit_users.arms)
+        np.testing.assert_array_equal(other.key_terms, unit_users.key_terms)
+    with pytest.raises(ValueError, match=r"^user_norm='svd' is not allowed: .* or 'drawn' or 'unit'$"):
+        fb.datasets.synthetic(user_norm="svd")
+
+
 def test_few_key_terms_limit_what_an_arm_carries():
     catalog = fb.datasets.synthetic(0, dim=4, num_arms=30, num_key_terms=2, num_users=1)
     assert catalog.key_terms.shape == (2, 4)
@@ -112,6 +129,43 @@ def test_rows_are_scaled_to_unit_norm():
     assert repr(catalog) == "Catalog('mine': 2 arms, 1 key terms, 1 users, d=2)"
     assert (catalog.dim, catalog.key_term_rank) == (2, 1)
     assert arms == [[3.0, 4.0], [0.0, -2.0]], "the caller's list was changed"
+
+
+def test_norms_of_users():
+    """Scaled like the others, to a number, or as given; S is the largest."""
+    norms = {
+        "unit": np.ones(4),
+        "given": np.linalg.norm(ROWS, axis=1),
+        2.5: np.full(4, 2.5),
+    }
+    for user_norm, expected in norms.items():
+        catalog = fb.Catalog.from_arrays(ROWS, ROWS, ROWS, user_norm=user_norm)
+        np.testing.assert_allclose(catalog.users, unit(ROWS) * expected[:, None], rtol=1e-14)
+        np.testing.assert_allclose(catalog.arms, unit(ROWS), rtol=1e-14)
+        assert catalog.user_bound == pytest.approx(expected.max(), rel=1e-14)
+        assert catalog.describe()["kept_norms"]["users"] == pytest.approx(np.quantile(expected, (0, 0.5, 1)))
+    plain = fb.Catalog.from_arrays(ROWS, ROWS, ROWS)
+    assert plain.user_bound == 1.0, "to the bit"
+    assert plain.fingerprint == fb.Catalog.from_arrays(ROWS, ROWS, ROWS, user_norm="unit").fingerprint
+
+
+def test_nothing_is_scaled_without_normalise():
+    catalog = fb.Catalog.from_arrays(3 * ROWS, 2 * ROWS, ROWS, normalise=False)
+    for found, given in ((catalog.arms, 3 * ROWS), (catalog.key_terms, 2 * ROWS), (catalog.users, ROWS)):
+        np.testing.assert_array_equal(found, given)
+    scaled = fb.Catalog.from_arrays(ROWS, ROWS, ROWS, normalise=False, user_norm=2)
+    assert scaled.user_bound == pytest.approx(2)
+    np.testing.assert_array_equal(scaled.arms, ROWS)
+
+
+@pytest.mark.usefixtures("without_type_checks")
+@pytest.mark.parametrize("value", [0, -1.0, float("nan"), float("inf"), "drawn", True, [1, 2]])
+def test_bad_norms_are_refused(value):
+    allowed = r"is not allowed: it must be a number in \(0, infinity\) or 'unit' or 'given'$"
+    with pytest.raises(ValueError, match=r"^user_norm=.* " + allowed):
+        fb.Catalog.from_arrays(ROWS, ROWS, ROWS, user_norm=value)
+    with pytest.raises(ValueError, match=r"^normalise=2 is not allowed: it must be True or False$"):
+        fb.Catalog.from_arrays(ROWS, ROWS, ROWS, normalise=2)
 
 
 @pytest.mark.parametrize("scale", [1e-300, 1e-160, 1e160, 1e300])

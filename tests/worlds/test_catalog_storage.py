@@ -170,6 +170,7 @@ def test_description_of_sizes_norms_and_origin():
     assert "density               0.25" in shown
     assert "key terms span        2 of 3 dimensions: not all of R^d" in shown
     assert "norms before scaling  arms 1 to 5, median 2; key terms 1 to 2, median 1.5; users 3 to 3, median 3" in shown
+    assert "norms                 arms 1 to 1, median 1; key terms 1 to 1, median 1; users 1 to 1, median 1" in shown
 
 
 def test_realised_C_of_known_key_terms():  # noqa: N802
