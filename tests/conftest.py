@@ -3,12 +3,16 @@
 import gc
 import os
 import shutil
+import signal
 import tempfile
 
 import jaxtyping
 import pytest
 
 os.environ["FEDBANDIT_COMPILE_CACHE"] = "false"  # tests of the shell command leave the user's cache alone
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in the background of a shell; tests press Ctrl-C
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Most of the time goes into compiling small programs. XLA's older code generator for CPUs takes a third of the time of
 # the default one. Processes that the tests start inherit it; tests of the runtime start theirs without it.

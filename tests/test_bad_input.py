@@ -249,7 +249,7 @@ def test_hints_of_data_sets():
     sentence = told(ValueError, fb.datasets.load, "synthetic", dims=3)
     assert sentence == "'dims' is not an option of this data set: did you mean 'dim'?"
     sentence = told(ValueError, fb.datasets.load, "synthetic", colour=3)
-    assert sentence.endswith(": there is dim, num_arms, num_key_terms, num_users")
+    assert sentence.endswith(": there is dim, num_arms, num_key_terms, num_users, user_norm")
 
 
 def test_a_value_is_shown_in_one_line_that_is_not_too_long():

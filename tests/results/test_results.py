@@ -51,7 +51,7 @@ def played(catalog):
 
 HYPERPARAMETERS = {
     *("N", "C", "delta", "sigma", "exploration_scale", "elimination_scale"),
-    *("rounding", "key_term_rule", "design_tol", "design_method"),
+    *("rounding", "key_term_rule", "design_tol", "design_method", "null_space", "ridge"),
 }
 RUN_COLUMNS = ["dataset", "algorithm", "label", "clients", "arms", "horizon", "noise", "user", "seed"]
 
