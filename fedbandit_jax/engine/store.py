@@ -3,7 +3,6 @@
 import json
 import threading
 import time
-from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
@@ -33,6 +32,7 @@ from fedbandit_jax.results.folders import (
     curves_of,
     digest,
     ids_in,
+    join_columns,
     parts,
     read_manifest,
     read_part,
@@ -101,7 +101,7 @@ class Store:
         """A batch begins or is done."""
 
     def close(self) -> None:
-        """All are done; what is kept in a folder is on disk."""
+        """All are done, and on disk if there is a folder."""
 
     def what_is_kept(self) -> str:
         """Of a sweep that was stopped."""
@@ -381,19 +381,19 @@ class FolderStore(Store):
         rows = np.setdiff1d(np.arange(len(self.runs)), np.concatenate(played) if played else [])
         if not len(rows):
             return super().found()
-        settings, ids = self.columns_of_cells.keys(), self.ids[rows]
-        curves, phases = read_parts(self.folder, self.manifest, ids, without=settings)
+        ids = self.ids[rows]
+        curves, phases = read_parts(self.folder, self.manifest, ids, without=self.columns_of_cells.keys())
         found = values_of(curves, "round", ids, RUN), values_of(phases, "phase", ids, RUN)
         return found[0].assign(at=rows[found[0]["at"]]), found[1].assign(at=rows[found[1]["at"]])
 
 
-def join_columns(tables: Sequence[Columns]) -> Columns:
-    return {name: np.concatenate([table[name] for table in tables]) for name in tables[0]}
-
-
 def write_table(path: Path, table: pa.Table, meta: dict[str, Any]) -> None:
+    """What was measured hardly repeats itself; all else is written as a dictionary."""
+    repeating = [name for name in table.column_names if name not in (*CURVES, *PHASES)]
+    options = {"use_dictionary": repeating, "write_statistics": ["dataset", "algorithm"], "write_page_checksum": True}
+
     def write(file: Any) -> None:
-        with pq.ParquetWriter(file, table.schema, write_page_checksum=True, store_schema=False) as writer:
+        with pq.ParquetWriter(file, table.schema, store_schema=False, **options) as writer:
             writer.write_table(table)
             writer.add_key_value_metadata({META: json.dumps(meta).encode()})
 

@@ -10,7 +10,7 @@ Runs are known by content, not by their place in a grid, so a folder serves any 
 
 import hashlib
 import json
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -143,6 +143,11 @@ def read_parts(
         return pa.concat_tables(tables, promote_options="default").unify_dictionaries() if tables else None
 
     return joined(curves), joined(phases)
+
+
+def join_columns(tables: Sequence[Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:
+    """Tables of the same columns, one below the other."""
+    return {name: np.concatenate([table[name] for table in tables]) for name in tables[0]}
 
 
 def repeated(column: pa.Array, place: pa.Array) -> pa.Array:
