@@ -281,16 +281,16 @@ class FolderStore(Store):
 
     def flush(self) -> None:
         """Have what waits written, a part of one batch, while others are played; the part before is on disk then."""
-        self.wait_for_writer()
         waiting = self.tables[self.handed_over :]
-        with undisturbed():
-            if waiting:
-                rows, curves, phases = zip(*waiting, strict=True)
-                part = np.concatenate(rows), join_columns(curves), join_columns(phases)
+        if waiting:
+            self.wait_for_writer()
+            rows, curves, phases = zip(*waiting, strict=True)
+            part = np.concatenate(rows), join_columns(curves), join_columns(phases)
+            with undisturbed():
                 self.writer = threading.Thread(target=self.try_to_write, args=part)
                 self.writer.start()
                 self.handed_over = len(self.tables)
-            self.since = time.perf_counter()
+        self.since = time.perf_counter()
 
     def wait_for_writer(self) -> None:
         if self.writer is not None:
