@@ -20,7 +20,10 @@ USER_SPREAD, SEED_SPREAD = 0.25, 0.2  # relative; 0.04 to 0.46 and 0.08 to 0.69 
 SKEWED_SPREAD = 0.8  # of logarithms, between users
 RATIO, CLIENTS, EXPONENT = 0.7, (3, 6, 9, 12, 15), 1.0
 NAMES = {False: "normal", True: "lognormal"}
-COLUMNS = ("summary", 'summary "log"', "compare", "exponent")
+# "before": with degrees of freedom of all users, whatever they weigh.
+COLUMNS = ("summary", 'summary "t"', 'summary "log"', "compare", "exponent", "compare before", "exponent before")
+SHAPES = {"normal 0.25": 0.25, "lognormal 0.4": 0.4, "lognormal 0.8": 0.8, "lognormal 1.2": 1.2, "exponential": 1.0}
+RESAMPLES = 499
 
 
 def unit_means(
@@ -38,29 +41,72 @@ def unit_means(
     return np.asarray(means) * np.exp(logarithms).mean(axis=2) / expected
 
 
-def held(value: np.ndarray, half: np.ndarray, truth: float) -> float:
-    """The share of intervals value ± half with the truth in them."""
-    return float((np.abs(value - truth) <= half).mean())
+def held(low: np.ndarray, high: np.ndarray, truth: float) -> float:
+    """The share of intervals with the truth in them."""
+    return float(((low <= truth) & (truth <= high)).mean())
 
 
 def coverage(users: int, seeds: int, skew: bool, trials: int = TRIALS) -> dict[str, float]:
     """The share of 95 % intervals that hold the truth, of the summary, compare and exponent."""
     rng = np.random.default_rng(0)
-    one = unit_means(rng, [1.0], users, seeds, trials, skew)
+    one = unit_means(rng, [1.0], users, seeds, trials, skew)[..., 0].T
     two = unit_means(rng, [RATIO, 1.0], users, seeds, trials, skew)
     law = unit_means(rng, np.asarray(CLIENTS, float) ** EXPONENT, users, seeds, trials, skew)
     slope = statistics.slope_weights(np.asarray(CLIENTS, float))
-    logarithmic = [
-        (one, np.ones(1), 0.0),
-        (two, np.array([1.0, -1.0]), np.log(RATIO)),
-        (law, slope, EXPONENT),
-    ]
-    found = [held(one.mean(axis=1)[:, 0], statistics.half_width(one[..., 0], axis=1), 1.0)]
-    for units, weights, truth in logarithmic:
-        with np.errstate(invalid="ignore"):  # a normal metric of few users may be negative: that counts as a miss
-            value = np.log(units.mean(axis=1)) @ weights
-        found.append(held(value, statistics.log_half_width(units, weights), truth))
+    contrasts = [(two, np.array([1.0, -1.0]), np.log(RATIO)), (law, slope, EXPONENT)]
+    with np.errstate(invalid="ignore"):  # a normal metric of few users may be negative: that counts as a miss
+        found = [held(*statistics.mean_ends(one, one.mean(axis=0), name), 1.0) for name in statistics.INTERVALS]
+        for before in (False, True):
+            for units, weights, truth in contrasts:
+                value = np.log(units.mean(axis=1)) @ weights
+                half = statistics.log_half_width(units, weights)
+                if before:
+                    half = statistics.t_quantile(users) * statistics.log_error(units, weights)
+                found.append(held(value - half, value + half, truth))
     return dict(zip(COLUMNS, found, strict=True))
+
+
+def drawn(shape: str, users: int, trials: int) -> np.ndarray:
+    """Users with a mean of one, (users, trials)."""
+    rng, spread = np.random.default_rng(2), SHAPES[shape]
+    if shape == "exponential":
+        return rng.exponential(size=(users, trials))
+    normal = spread * rng.normal(size=(users, trials))
+    return 1 + normal if shape.startswith("normal") else np.exp(normal - spread**2 / 2)
+
+
+def bootstrap_ends(units: np.ndarray) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """What resampling gives in place of `mean_ends`: the bootstrap-t, and BCa (Efron's, as scipy.stats has it)."""
+    from scipy.special import ndtr, ndtri
+
+    n, trials = units.shape
+    shares = np.random.default_rng(0).multinomial(n, np.full(n, 1 / n), size=RESAMPLES) / n
+    mean, means = units.mean(axis=0), shares @ units
+    spread = np.sqrt(np.maximum(shares @ units**2 - means**2, 0))
+    t = np.divide(means - mean, spread, out=np.sign(means - mean) * 1e3, where=spread > 1e-9)
+    first, last = np.quantile(t, [0.025, 0.975], axis=0) * units.std(axis=0)
+    centred = units - mean
+    a = (centred**3).sum(axis=0) / (6 * (centred**2).sum(axis=0) ** 1.5)
+    z0 = ndtri(np.clip((means < mean).mean(axis=0), 1e-3, 1 - 1e-3))
+    levels = [ndtr(z0 + (z0 + z) / (1 - a * (z0 + z))) for z in ndtri([0.025, 0.975])]
+    at = [np.minimum((level * RESAMPLES).astype(int), RESAMPLES - 1) for level in levels]
+    ordered = np.sort(means, axis=0)
+    low, high = (ordered[i, np.arange(trials)] for i in at)
+    return {"bootstrap-t": (mean - last, mean - first), "BCa": (low, high)}
+
+
+def shapes(users: int, trials: int = 4000) -> dict[str, dict[str, tuple[float, float]]]:
+    """For each way to make an interval of a mean and each shape: coverage, and its median length in that of "t"."""
+    found: dict[str, dict[str, tuple[float, float]]] = {}
+    for shape in SHAPES:
+        units = drawn(shape, users, trials)
+        mean = units.mean(axis=0)
+        ways = {name: statistics.mean_ends(units, mean, name) for name in statistics.INTERVALS} | bootstrap_ends(units)
+        low, high = ways["t"]
+        for name, ends in ways.items():
+            length = float(np.median((ends[1] - ends[0]) / (high - low)))
+            found.setdefault(name, {})[shape] = held(*ends, 1.0), length
+    return found
 
 
 def refuted(users: int, baselines: int, confidence: float, skew: bool = False, trials: int = TRIALS) -> float:
@@ -77,6 +123,27 @@ def refuted(users: int, baselines: int, confidence: float, skew: bool = False, t
     return float(said.mean())
 
 
+def falsely_decided(
+    users: int, looks: Sequence[int], spend: bool, user_spread: float, seed_spread: float, trials: int = TRIALS
+) -> float:
+    """How often "at least 30 % below", true of a ratio of just 0.7, is decided, with a look after each count of seeds.
+
+    The first look that decides ends it. With `spend` looks have the confidence that verdicts have, else 95 % each.
+    """
+    rng = np.random.default_rng(3)
+    weights = np.array([1.0, -1.0])
+    user = user_spread * rng.normal(size=(trials, users, 2))
+    total, seeds, said = np.zeros_like(user), 0, np.zeros(trials, bool)
+    for k, count in enumerate(looks, start=1):
+        total += seed_spread * np.sqrt(count - seeds) * rng.normal(size=total.shape)
+        seeds = count
+        units = np.array([RATIO, 1.0]) * np.maximum(1 + user + total / seeds, 1e-3)
+        confidence = verdict.confidence_of_look(k, last=k == len(looks)) if spend else statistics.CONFIDENCE
+        value = np.log(units.mean(axis=1)) @ weights - np.log(RATIO)
+        said |= np.abs(value) > statistics.log_half_width(units, weights, confidence)
+    return float(said.mean())
+
+
 def main() -> None:
     for skew in (False, True):
         print(f"\n{NAMES[skew]} users: intervals that hold the truth\n\n| users | seeds | {' | '.join(COLUMNS)} |")
@@ -85,6 +152,12 @@ def main() -> None:
             for seeds in SEEDS:
                 found = coverage(users, seeds, skew)
                 print(f"| {users} | {seeds} | {' | '.join(f'{found[name]:.1%}' for name in COLUMNS)} |")
+    print(f"\nmeans: coverage, and median length in that of t\n\n| users | interval | {' | '.join(SHAPES)} |")
+    print("| --- " * (2 + len(SHAPES)) + "|")
+    for users in (3, 5, 10, 20):
+        for name, told in shapes(users).items():
+            cells = (f"{share:.1%}, {length:.2f}" for share, length in told.values())
+            print(f"| {users} | {name} | {' | '.join(cells)} |")
     for skew in (False, True):
         print(f"\n{NAMES[skew]} users, six of them: a baseline that is linear in M is said not to be\n")
         print("| baselines | each at 95 % | together at 95 % |\n| --- | --- | --- |")
@@ -92,6 +165,14 @@ def main() -> None:
             together = verdict.confidence_of_each(baselines)
             shares = (refuted(6, baselines, confidence, skew) for confidence in (statistics.CONFIDENCE, together))
             print(f"| {baselines} | {' | '.join(f'{share:.1%}' for share in shares)} |")
+    print("\nten users, a claim at its boundary: decided at one of some looks, with twice the seeds each time\n")
+    print("| looks | users differ by | seeds by | each at 95 % | as verdicts do |\n| --- | --- | --- | --- | --- |")
+    for looks in (1, 3, 6):
+        for spreads in ((0.25, 0.2), (0.02, 0.25)):
+            counts = [4 * 2**i for i in range(looks)]
+            shares = (falsely_decided(10, counts, spend, *spreads) for spend in (False, True))
+            told = " | ".join([*map(str, spreads), *(f"{share:.1%}" for share in shares)])
+            print(f"| {looks} | {told} |")
 
 
 if __name__ == "__main__":

@@ -2,7 +2,6 @@
 
 import json
 import math
-import tomllib
 from collections import Counter
 from pathlib import Path
 
@@ -10,10 +9,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from hatchling.builders.wheel import WheelBuilder
 from jax import lax
 from typer.testing import CliRunner
 
-import fedbandit_jax as fb
 from benchmarks import SUITES, counts, figure, judge, measure, rivals, roofline, runner
 from benchmarks.measure import Effort, Row, Skipped
 from fedbandit_jax.cli import bench as cli_bench
@@ -321,12 +320,15 @@ def test_benchmarks_are_those_of_this_checkout():
     assert Path(cli_bench.benchmarks().__file__).parent == ROOT / "benchmarks"
 
 
-def test_the_wheel_has_every_package_and_the_kernel():
-    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
-    found = {".".join(p.parent.relative_to(ROOT).parts) for p in (ROOT / "fedbandit_jax").rglob("__init__.py")}
-    assert set(settings["packages"]) == found | {"fedbandit_jax.benchmarks"}
-    assert settings["package-dir"] == {"fedbandit_jax.benchmarks": "benchmarks"}
-    assert "*.c" in settings["package-data"]["fedbandit_jax.benchmarks"]
+def test_the_wheel_has_every_file_of_the_package_and_of_the_benchmarks():
+    found = {file.distribution_path for file in WheelBuilder(str(ROOT)).recurse_included_files()}
+
+    def files(folder, home):
+        paths = (path.relative_to(folder) for path in folder.rglob("*.*") if "__pycache__" not in path.parts)
+        return {f"{home}/{path.as_posix()}" for path in paths if path.suffix != ".so"}
+
+    package = files(ROOT / "fedbandit_jax", "fedbandit_jax")
+    assert {f"fedbandit_jax/{name}" for name in ("py.typed", "report/assets/report.js")} <= package
+    assert found == package | files(ROOT / "benchmarks", "fedbandit_jax/benchmarks")
     for file in (ROOT / "benchmarks").glob("*.py"):
         assert "from benchmarks" not in file.read_text(), f"{file.name} would not work inside the package"
-    assert fb.REGISTRY  # imported, so the names above are of a package that works

@@ -15,9 +15,15 @@ from fedbandit_jax.linalg.regression import Ridge
 
 @dataclass(frozen=True, kw_only=True)
 class ArmCon(LinUCB):
-    """LinUCB that also asks: about the arm with the highest upper confidence bound; the answer enters V.
+    r"""LinUCB that also asks: about the arm with the highest upper confidence bound; the answer enters V.
 
-    (Christakopoulou et al. 2016, as in the conversational bandit literature.)
+    $$ x_t = \arg\max_x \; x^\top \hat\theta + \alpha \sqrt{x^\top V^{-1} x}, \qquad
+       V = \lambda I + \sum_{\mathrm{pulls}} x x^\top + \sum_{\mathrm{questions}} x x^\top $$
+
+    When: to see what questions buy without key terms.
+
+    Paper: Christakopoulou, Radlinski and Hofmann, "Towards Conversational Recommender Systems", KDD 2016, as the
+    literature on conversational bandits has it.
     """
 
     schedule: Hyperparameter = "log"

@@ -22,11 +22,19 @@ DEFAULT_LAM = {"BS": 0.15, "MCR": 0.15, "UCB": 0.2}  # of the public code
 
 @dataclass(frozen=True, kw_only=True)
 class ConLinUCB(LinUCB):
-    """LinUCB that asks about key terms, chosen by a strategy:
+    r"""LinUCB that asks about key terms, which enter the same regression; a strategy chooses them.
+
+    $$ x_t = \arg\max_x \; x^\top \hat\theta + \alpha \sqrt{x^\top V^{-1} x}, \qquad
+       V = \lambda I + \sum_{\mathrm{pulls}} x x^\top + \sum_{\mathrm{questions}} k k^\top $$
 
     "BS": uniformly from a barycentric spanner of the key terms (`spanner_factor` is its c). "MCR": the key term with
     the largest confidence width, k' V^-1 k. "UCB": the largest k.theta_hat + alpha sqrt(k' V^-1 k). lam=None is the
     constant of the public code: 0.15 for BS and MCR, 0.2 for UCB.
+
+    When: as the strongest conversational baseline of a single client; "BS" needs no sweep over key terms.
+
+    Paper: Wang, Liu, Li and Lui, "Efficient Explorative Key-term Selection Strategies for Conversational Contextual
+    Bandits", AAAI 2023, [arXiv 2303.00315](https://arxiv.org/abs/2303.00315).
     """
 
     asks_key_terms: ClassVar[bool] = True

@@ -27,11 +27,23 @@ class State(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class ConUCB(RoundAlgorithm):
-    """Pull argmax_x x.theta + lam alpha |x|_{M^-1} + (1-lam) alpha_t |x|_{M^-1 Mt^-1 M^-1}.
+    r"""One regression on key terms, and one on arms that is drawn towards it.
 
-    Ask about argmax_k |X M^-1 Mt^-1 k|^2 / (1 + k' Mt^-1 k), X the client's arms. alpha and alpha_t are constants or
+    $$ x_t = \arg\max_x \; x^\top \hat\theta + \lambda \alpha \, \lVert x \rVert_{M^{-1}}
+       + (1-\lambda) \, \tilde\alpha \, \lVert x \rVert_{M^{-1} \tilde M^{-1} M^{-1}} $$
+
+    It asks about the key term that tells most of the client's arms X:
+
+    $$ k_t = \arg\max_k \; \frac{\lVert X M^{-1} \tilde M^{-1} k \rVert^2}{1 + k^\top \tilde M^{-1} k} $$
+
+    lam is the weight of the arms, lam_t the ridge of the key terms. alpha and alpha_t are constants or
     "theory": alpha = sigma sqrt(d log((1 + lam t/((1-lam) d)) / delta)) after t pulls, alpha_t =
     sigma sqrt(2 (d log 6 + log(2 (q+1)/delta))) + 2 sqrt(lam_t) S after q questions, S the largest norm of the users.
+
+    When: as the conversational baseline that most papers compare with.
+
+    Paper: Zhang, Xie, Li and Lui, "Conversational Contextual Bandit: Algorithm and Application", WWW 2020,
+    [arXiv 1906.01219](https://arxiv.org/abs/1906.01219).
     """
 
     asks_key_terms: ClassVar[bool] = True

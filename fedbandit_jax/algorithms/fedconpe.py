@@ -66,7 +66,15 @@ def scalars(message: UncertainDirections | KeyTerms) -> Float[Array, ""]:
 
 @dataclass(frozen=True, kw_only=True)
 class FedConPE(PhaseElimination):
-    """Federated conversational phase elimination.
+    r"""Federated conversational phase elimination.
+
+    In phase l, with eps = 2^-l, a client pulls its active arms as a G-optimal design says, asks about key terms near
+    the directions that the design leaves weak, and drops what the server's estimate puts too far behind the best:
+
+    $$ n(a) = \left\lceil \frac{2 d \sigma^2 \pi(a)}{\varepsilon^2} \, \log \frac{2KM \, \log T}{\delta} \right\rceil $$
+
+    $$ \hat\theta = \Big( \sum_i G_i \Big)^{-1} \sum_i W_i, \qquad
+       \text{keep } a \text{ if } \; \max_b \; (b - a)^\top \hat\theta \le 2 \sqrt{N/M} \, \varepsilon $$
 
     N trades conversations for regret; C is the least |k.v| that the key terms offer every unit v (Assumption 2): a
     number, "catalog" for the catalog's `realised_C`, or "realised" for each pair's own. `key_term_rule` is "absolute",
@@ -79,6 +87,11 @@ class FedConPE(PhaseElimination):
     fit into the phase at one a round), each a mean over clients; wanted_information, which is s; lambda_min of V(pi)
     and lambda_min_after with the questions added, the least over clients and, with null_space="skip", over the span of
     a client's active arms; lemma_holds: lambda_min_after >= s.
+
+    When: many clients serve one user with different arms, messages are dear, and questions are cheap.
+
+    Paper: Li, Liu and Lui, "FedConPE: Efficient Federated Conversational Bandits with Heterogeneous Clients", IJCAI
+    2024, [arXiv 2405.02881](https://arxiv.org/abs/2405.02881).
     """
 
     asks_key_terms: ClassVar[bool] = True

@@ -12,10 +12,18 @@ from fedbandit_jax.worlds.problem import Problem
 
 @dataclass(frozen=True, kw_only=True)
 class FedLinPE(PhaseElimination):
-    """FedConPE without key terms: the server pools what the clients saw, and the threshold is 2 sqrt(N/M) eps.
+    r"""FedConPE without key terms: the server pools what the clients saw.
+
+    $$ \hat\theta = \Big( \sum_i G_i \Big)^{-1} \sum_i W_i, \qquad
+       \text{keep } a \text{ if } \; \max_b \; (b - a)^\top \hat\theta \le 2 \sqrt{N/M} \, 2^{-\ell} $$
 
     Clients with different arms do not learn in each other's directions, so the good event may well fail: the paper
     says that this cannot beat M separate learners.
+
+    When: beside FedConPE, to see what the questions are worth.
+
+    Paper: Li, Liu and Lui, "FedConPE", IJCAI 2024, [arXiv 2405.02881](https://arxiv.org/abs/2405.02881), where it is
+    the naive federation that the paper argues against.
     """
 
     N: Hyperparameter = param(1.0, low=0, ends="()")

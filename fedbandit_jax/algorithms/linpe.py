@@ -15,9 +15,17 @@ from fedbandit_jax.worlds.problem import Problem
 
 @dataclass(frozen=True, kw_only=True)
 class LinPE(PhaseElimination):
-    """Each client alone: phase elimination with its own design, threshold 2 eps, no server.
+    r"""Each client alone: phase elimination with its own design, no server.
 
-    (Lattimore and Szepesvari 2020, chapter 22.) The clients' phases are not synchronised.
+    $$ n(a) = \left\lceil \frac{2 d \sigma^2 \pi(a)}{\varepsilon^2} \, \log \frac{2 K \, \log T}{\delta} \right\rceil $$
+
+    $$ \text{keep } a \text{ if } \; \max_b \; (b - a)^\top \hat\theta \le 2 \varepsilon, \; \varepsilon = 2^{-\ell} $$
+
+    The clients' phases are not synchronised.
+
+    When: to see what a phase elimination does without a federation.
+
+    Paper: Lattimore and Szepesvári, "Bandit Algorithms", Cambridge University Press 2020, chapter 22.
     """
 
     independent_clients: ClassVar[bool] = True

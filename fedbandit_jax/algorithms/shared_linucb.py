@@ -19,10 +19,19 @@ from fedbandit_jax.worlds.problem import Problem
 
 @dataclass(frozen=True, kw_only=True)
 class SharedLinUCB(LinUCB):
-    """LinUCB on the observations of all clients, shared after every round.
+    r"""LinUCB on the observations of all clients, shared after every round.
+
+    $$ x_{i,t} = \arg\max_{x \in \mathcal A_i} \; x^\top \hat\theta + \alpha \sqrt{x^\top V^{-1} x}, \qquad
+       V = \lambda I + \sum_{i=1}^{M} \sum_{s<t} x_{i,s} x_{i,s}^\top $$
 
     In a round all clients choose with the same V, then all their rewards enter it. A round costs M (d + 1) scalars up
     and d^2 + d down. To the clock the federation is one client with M K arms that pulls M of them at once.
+
+    When: to see what messages without limit would buy.
+
+    Paper: Abbasi-Yadkori, Pál and Szepesvári, NeurIPS 2011, played by all clients at once: what distributed learners
+    are measured by, as in Wang, Hu, Chen and Wang, "Distributed Bandit Learning: Near-Optimal Regret with Efficient
+    Communication", ICLR 2020, [arXiv 1904.06309](https://arxiv.org/abs/1904.06309).
     """
 
     independent_clients: ClassVar[bool] = False

@@ -14,7 +14,15 @@ from fedbandit_jax.worlds.problem import Problem
 
 @dataclass(frozen=True, kw_only=True)
 class Uniform(Algorithm):
-    """Every client plays its arms in turn, for ever; nothing is estimated, so theta_hat = 0."""
+    r"""Every client plays its arms in turn, for ever; nothing is estimated, so theta_hat = 0.
+
+    $$ x_t = a_{1 + (t-1) \bmod K} $$
+
+    When: as the yardstick; a learner that is not far below it has learned nothing.
+
+    Paper: none of its own; Lattimore and Szepesvári, "Bandit Algorithms", Cambridge University Press 2020, say why a
+    learner must do better than regret linear in T.
+    """
 
     independent_clients: ClassVar[bool] = True
 

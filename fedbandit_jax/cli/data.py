@@ -21,7 +21,7 @@ NumArms = Annotated[int | None, typer.Option(help="Arms to take, at most; 5000 b
 NumUsers = Annotated[int | None, typer.Option(help="Users to take, at most; 200 by default.")]
 Dim = Annotated[int | None, typer.Option(help="Dimensions of the features; 50 by default.")]
 Features = Annotated[str | None, typer.Option(help="How features are made: svd (default) or logistic.")]
-UserNorm = Annotated[str | None, typer.Option(help="Users' norms: unit (default), svd, scaled, drawn, or a number.")]
+UserNorm = Annotated[str | None, typer.Option(help="Norm of users: drawn, svd, scaled, unit or a number.")]
 Seed = Annotated[int, typer.Option(help="Seed of the features, or of the synthetic catalog.")]
 
 

@@ -3,40 +3,53 @@
 from pathlib import Path
 from typing import Annotated, Any
 
-import numpy as np
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 import fedbandit_jax as fb
 from fedbandit_jax import _checks
 from fedbandit_jax.cli.data import DATA_HELP
+from fedbandit_jax.clocks.base import Algorithm
 from fedbandit_jax.engine.sweep import make_sweep
-from fedbandit_jax.results.numbers import number, with_half
+from fedbandit_jax.results.numbers import number
 
 console = Console()
+OTHERS = {"conversations": "questions", "communication": "scalars", "theta_error": "error"}
 
 
 def run(
     data: Annotated[str, typer.Option(help=DATA_HELP)] = "synthetic",
+    algorithm: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="FedConPE, a baseline such as ConLinUCB-BS, SharedLinUCB or Uniform; may be repeated; all by default.",
+            show_default=False,
+        ),
+    ] = None,
     clients: Annotated[int, typer.Option(help="M, clients in the federation.")] = 10,
     arms: Annotated[int, typer.Option(help="K, arms of each client.")] = 100,
     horizon: Annotated[int, typer.Option(help="T, rounds; up to 10^9.")] = 6000,
     noise: Annotated[float, typer.Option(help="Standard deviation of rewards and answers.")] = 0.1,
     users: Annotated[int, typer.Option(help="Preference vectors, the first of the catalog.")] = 10,
-    seeds: Annotated[int, typer.Option(help="Draws of arm sets and noise for each user.")] = 8,
+    seeds: Annotated[int, typer.Option(help="Draws of arm sets and noise for each user.")] = 1,
     n: Annotated[float, typer.Option("--N", help="FedConPE's N: larger asks less and loses more.")] = 1.0,
     c: Annotated[float, typer.Option("--C", help="FedConPE's C, in (0, 1].")] = 1.0,
     delta: Annotated[float, typer.Option(help="FedConPE's probability of failure.")] = 0.1,
+    null_space: Annotated[
+        str, typer.Option(help="FedConPE's questions about directions that no active arm has: ask or skip.")
+    ] = "skip",
     seed: Annotated[int, typer.Option(help="Seed of everything, a catalog that is not prepared yet included.")] = 0,
     out: Annotated[Path, typer.Option(help="Folder for tables and the figure.")] = Path("results/run"),
 ) -> None:
-    """FedConPE on one data set, against uniform play and the paper's regret bound.
+    """The paper's headline: FedConPE, its six baselines, a learner that shares everything, and uniform play.
 
-    Prints a table and writes curves.parquet, phases.parquet, settings.json, final.csv, summary.csv and regret.png.
+    Prints a table and writes regret.png, curves.parquet, phases.parquet, settings.json, final.csv and summary.csv.
     """
     catalog = fb.datasets.load(data, seed=seed)
-    algorithms = [fb.FedConPE(N=n, C=c, delta=delta), fb.Uniform()]
+    ours = fb.FedConPE(N=n, C=c, delta=delta, null_space=null_space)
+    algorithms = line_up(ours, algorithm)
     setting: dict[str, Any] = {
         "clients": clients,
         "arms": arms,
@@ -48,68 +61,101 @@ def run(
     }
     make_sweep(catalog, algorithms, **setting)  # checks it
     _checks.folder("out", out)  # what cannot be written to should be known now
-    console.print(
-        f"{catalog.name}: d={catalog.dim}, {len(catalog.arms)} arms, {len(catalog.key_terms)} key terms. "
-        f"M={clients}, K={arms}, T={horizon}, noise {noise:g}, {users} users x {seeds} seeds.",
-        highlight=False,
+    say(
+        f"{catalog.name}: d={catalog.dim}, {len(catalog.arms)} arms, {len(catalog.key_terms)} key terms, users of norm "
+        f"up to {catalog.user_bound:.3g}. M={clients}, K={arms}, T={horizon}, noise {noise:g}, {users} users x {seeds} "
+        "seeds."
     )
     results = fb.simulate(catalog, algorithms, **setting)
-    bound = fb.theory.regret_upper_bound(
-        results.to_pandas()["round"].unique(),
-        dim=catalog.dim,
-        clients=clients,
-        arms=arms,
-        delta=delta,
-        N=n,
-        sigma=noise,
+    save(results, out)
+    show_table(results)
+    if ours in algorithms:
+        show_headline(results)
+        show_phases(results, catalog, c)
+        show_bound(results, ours, catalog)
+    told = results.settings
+    say(
+        f"{len(results.final())} runs in {told['run_seconds']:.1f} s, after {told['compile_seconds']:.1f} s of "
+        f"compilation. Curves: {out / 'regret.png'}"
     )
-    show_summary(results, float(bound[-1]))
-    save_run(results, bound, out)
-    seconds = results.settings
-    console.print(
-        f"{len(results.final())} federations in {seconds['run_seconds']:.1f} s, after "
-        f"{seconds['compile_seconds']:.1f} s of compilation. Tables and regret.png are in {out}",
-        highlight=False,
+    say(
+        "Next: fedbandit run --help for other settings, fedbandit sweep --help for grids, fedbandit reproduce --quick "
+        "for the paper's claims."
     )
 
 
-def show_summary(results: fb.Results, bound: float) -> None:
-    """The table of `run`, and what the phases tell."""
-    table = Table(title="At the last round, mean and 95 % interval")
-    for heading in ("", "regret", "questions per client", "scalars sent", "error of theta"):
-        table.add_column(heading, justify="left" if heading == "" else "right")
-    metrics = ("regret", "conversations", "communication", "theta_error")
-    columns = [results.summary(metric).set_index("label") for metric in metrics]
-    for label in columns[0].index:
-        cells = []
-        for column in columns:
-            mean, high = column.loc[label, ["mean", "high"]]
-            cells.append(with_half(mean, high - mean))
-        table.add_row(label, *cells)
-    table.add_row("upper bound (Theorem)", number(bound), "", "", "")
+def line_up(ours: Algorithm, names: list[str] | None) -> list[Algorithm]:
+    """FedConPE, its baselines and two to measure them by, or those that are named."""
+    from fedbandit_jax.papers.fedconpe import LINE_UP
+
+    found = {one.title: one for one in (ours, *LINE_UP[1:], fb.SharedLinUCB(), fb.Uniform())}
+    for name in names or ():
+        _checks.choice("algorithm", name, found)
+    return [one for title, one in found.items() if title in (names or found)]
+
+
+def show_table(results: fb.Results) -> None:
+    """Regret with its interval, and means of the rest, in 80 columns."""
+    table = Table(title="At the last round, means")
+    for heading in ("", "regret", "95 % interval", *OTHERS.values()):
+        table.add_column(heading, justify="right" if heading else "left", no_wrap=True)
+    regret = results.summary().set_index("label")
+    others = [results.summary(metric).set_index("label")["mean"] for metric in OTHERS]
+    for label, row in regret.iterrows():
+        interval = f"[{number(row['low'])}, {number(row['high'])}]" if row["low"] == row["low"] else ""
+        table.add_row(str(label), number(row["mean"]), escape(interval), *(number(column[label]) for column in others))
     console.print(table)
 
+
+def show_headline(results: fb.Results) -> None:
+    """How far FedConPE is from the best of the paper's baselines."""
+    from fedbandit_jax.papers.fedconpe import BASELINES
+    from fedbandit_jax.papers.verdict import US, apart
+
+    if set(BASELINES) & set(results.final()["label"]):
+        table = results.compare(US)
+        table = table[table["other"].isin(BASELINES)]
+        best = table.loc[table["percent_below"].idxmin()]
+        told = apart(*(best[name] for name in ("percent_below", "low", "high", "other")))
+        say(f"FedConPE's regret is {told}, the best baseline here.")
+
+
+def show_phases(results: fb.Results, catalog: fb.Catalog, C: float) -> None:
+    """What the phases tell of the theory."""
     phases = results.phases()
+    phases = phases[phases["algorithm"] == "FedConPE"]
     whole = phases[phases["complete"]]
     per_run = phases.groupby(["user", "seed"])
     judged = whole.groupby(["user", "seed"])["good_event"].all()
-    good = f"in {judged.mean():.1%} of the runs" if len(judged) else "not judged, as no phase was whole"
-    console.print(
-        f"Phases: {per_run['phase'].max().mean():.1f} a run. Good event {good}, best arm kept in "
-        f"{per_run['best_arm_active'].all().mean():.1%}. The eigenvalue lemma's bound held in "
-        f"{phases['lemma_holds'].mean():.1%} of the phases.",
-        highlight=False,
+    good = f"in {judged.mean():.0%} of the runs" if len(judged) else "not judged, as no phase was whole"
+    say(
+        f"Its phases: {per_run['phase'].max().mean():.1f} a run. Good event {good}, best arm kept in "
+        f"{per_run['best_arm_active'].all().mean():.0%}. The eigenvalue lemma's bound held in "
+        f"{phases['lemma_holds'].mean():.0%} of the phases.{assumption_2(catalog, C)}"
     )
-    uniform = columns[0].loc["Uniform", "mean"]
-    if bound > uniform:
-        console.print(
-            f"The upper bound says nothing here: it exceeds what uniform play loses ({bound:,.0f} > {uniform:,.0f}).",
-            highlight=False,
-        )
 
 
-def save_run(results: fb.Results, bound: np.ndarray, out: Path) -> None:
-    """Tables and the figure of `run`."""
+def assumption_2(catalog: fb.Catalog, C: float) -> str:
+    """A sentence where the key terms offer less than C, which the eigenvalue lemma assumes; else nothing."""
+    offered = catalog.realised_C
+    return f" What it assumes fails here: C={C:g}, but the key terms offer {offered:.3g}." if offered < C else ""
+
+
+def show_bound(results: fb.Results, ours: fb.FedConPE, catalog: fb.Catalog) -> None:
+    """Where the theorem's bound says nothing."""
+    final = results.final()
+    uniform = final.loc[final["label"] == "Uniform", "regret"].mean()
+    clients, arms, horizon, noise = (final[name].iloc[0] for name in ("clients", "arms", "horizon", "noise"))
+    of_theorem = {"delta": ours.delta, "N": ours.N, "sigma": noise}
+    bound = float(fb.theory.regret_upper_bound(horizon, dim=catalog.dim, clients=clients, arms=arms, **of_theorem))
+    if catalog.user_bound > 1:
+        say(f"The theorem bounds the regret by {bound:,.0f} for users of norm 1 at most: these are longer.")
+    elif bound > uniform:
+        say(f"The theorem's bound says nothing here: {bound:,.0f}, and uniform play loses {uniform:,.0f}.")
+
+
+def save(results: fb.Results, out: Path) -> None:
+    """Tables and the figure."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -118,12 +164,10 @@ def save_run(results: fb.Results, bound: np.ndarray, out: Path) -> None:
     results.save(out)
     results.final().to_csv(out / "final.csv", index=False)
     results.summary(columns="all").to_csv(out / "summary.csv", index=False)
-    figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.5), layout="constrained")
-    results.only("FedConPE").plot.regret(left)
-    results.plot.regret(right)
-    right.plot(results.to_pandas()["round"].unique(), bound, color="black", linestyle=":", label="upper bound")
-    right.set_yscale("log")
-    right.autoscale(axis="y")
-    right.legend(frameon=False)
+    figure: Any = results.plot.curves("regret", y="log").figure
     figure.savefig(out / "regret.png", dpi=150)
     plt.close(figure)
+
+
+def say(text: str) -> None:
+    console.print(text, highlight=False, markup=False)

@@ -19,7 +19,7 @@ from fedbandit_jax.engine.identity import run_ids
 from fedbandit_jax.engine.progress import duration
 from fedbandit_jax.engine.sweep import Sweep, make_sweep
 from fedbandit_jax.results.folders import stored_runs
-from fedbandit_jax.results.numbers import with_half
+from fedbandit_jax.results.numbers import mean_and_interval
 from fedbandit_jax.results.statistics import show
 
 console = Console()
@@ -91,7 +91,7 @@ def show_summary(results: fb.Results) -> None:
         table.add_column(name, justify="left" if name == "label" else "right")
     for _, row in summary.head(MOST_ROWS).iterrows():
         told = ("" if pd.isna(row[name]) else show(row[name]) for name in settings)
-        table.add_row(*told, str(row["count"]), with_half(row["mean"], row["high"] - row["mean"]))
+        table.add_row(*told, str(row["count"]), mean_and_interval(row))
     console.print(table)
     if len(summary) > MOST_ROWS:
         console.print(f"and {len(summary) - MOST_ROWS} more cells in summary.csv", highlight=False)

@@ -40,7 +40,7 @@ class Options:
     dim: int = 50
     features: str = "svd"
     seed: int = 0
-    user_norm: str | float = "unit"
+    user_norm: str | float = "svd"
 
     def __post_init__(self) -> None:
         arms, users = _checks.whole("num_arms", self.num_arms), _checks.whole("num_users", self.num_users, 2)
@@ -51,11 +51,6 @@ class Options:
         checked = {"num_arms": arms, "num_users": users, "dim": dim, "seed": seed, "user_norm": norm}
         for name, number in checked.items():
             object.__setattr__(self, name, number)  # plain numbers, which `origin` keeps
-
-    @property
-    def as_origin(self) -> dict[str, Any]:
-        """For the catalog's origin: a prepared catalog of release 0.1, whose users had unit norm, is still the same."""
-        return {name: value for name, value in asdict(self).items() if (name, value) != ("user_norm", "unit")}
 
 
 class Piece(NamedTuple):
@@ -187,7 +182,7 @@ def make_catalog(
         origin={
             "raw": raw(counts),
             "dropped": dropped,
-            "options": options.as_origin,
+            "options": asdict(options),
             "matrix": {"users": R.shape[0], "arms": R.shape[1], "likes": R.nnz},
             "density": R.nnz / (R.shape[0] * R.shape[1]),
             "singular_values": factors.singular_values.tolist(),

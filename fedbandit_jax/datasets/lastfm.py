@@ -21,7 +21,7 @@ def lastfm(
     dim: int = 50,
     features: str = "svd",
     seed: int = 0,
-    user_norm: str | float = "unit",
+    user_norm: str | float = "svd",
 ) -> Catalog:
     """A catalog from the archive hetrec2011-lastfm-2k or its folder.
 

@@ -21,7 +21,7 @@ def movielens(
     dim: int = 50,
     features: str = "svd",
     seed: int = 0,
-    user_norm: str | float = "unit",
+    user_norm: str | float = "svd",
 ) -> Catalog:
     """A catalog from a MovieLens archive or folder: every release with .csv (latest, 20M, 25M, 32M) or :: (1M, 10M).
 

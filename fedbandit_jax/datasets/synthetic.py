@@ -14,14 +14,15 @@ def synthetic(
     num_arms: int = 5000,
     num_key_terms: int = 1000,
     num_users: int = 200,
-    user_norm: str | float = "unit",
+    user_norm: str | float = "drawn",
 ) -> Catalog:
     """Draw the paper's synthetic catalog.
 
     Every pseudo key term and user has coordinates U(-1, 1). Arm i carries n_i ~ U{1..5} key terms with
     weight 1/n_i and is drawn from Normal(mean of its pseudo key terms, I). A key term is the weighted mean
     of the arms that carry it; one that no arm carries keeps its pseudo features. Arms and key terms get unit norm.
-    `user_norm` of the users is "drawn" (as drawn, about 4.1 in 50 dimensions), "unit" or a positive number.
+    `user_norm` of the users is "drawn" (as drawn, about 4.1 in 50 dimensions; the appendix does not scale them), "unit"
+    (Assumption 1) or a positive number.
     """
     seed = _checks.whole("seed", seed, 0)
     dim = _checks.whole("dim", dim)

@@ -27,7 +27,7 @@ def yelp(
     dim: int = 50,
     features: str = "svd",
     seed: int = 0,
-    user_norm: str | float = "unit",
+    user_norm: str | float = "svd",
 ) -> Catalog:
     """A catalog from the archive of the Yelp Open Dataset or its folder.
 

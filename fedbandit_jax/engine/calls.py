@@ -187,15 +187,15 @@ def compile_all(
     for program in programs:
         equal.setdefault(program.batch.key, []).append(program)
 
-    def compile_equal(programs: Sequence[Program]) -> Iterator[None]:
+    def compile_equal(programs: Sequence[Program]) -> Iterator[str]:
         for program in programs:
             program.compile(budget)
-        yield
+        yield programs[0].batch.algorithm.title
 
     compiling = [compile_equal(programs) for programs in equal.values()]
     with closing(in_background(compiling, threads=_runtime.cores())) as compiled:
-        for done, _ in enumerate(compiled, 1):
-            progress.begin(f"compiled {done} of {len(equal)} programs")
+        for done, title in enumerate(compiled, 1):
+            progress.begin(f"compiled {title}, {done} of {len(equal)}")
     return programs
 
 

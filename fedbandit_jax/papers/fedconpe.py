@@ -1,4 +1,4 @@
-"""The paper's experiments, presets and line-ups, as data.
+"""The paper's experiments, presets, line-ups and readings, as data.
 
 The paper publishes neither its code nor the constants of its runs, so every experiment is played under three presets:
 
@@ -8,9 +8,13 @@ The paper publishes neither its code nor the constants of its runs, so every exp
 
 FedConPE is the paper's with N = C = 1 and delta = 0.1 unless it is tuned. The seventh experiment, `clients` and `arms`
 on real data, is those two with other catalogs.
+
+Constants are not all that the paper leaves open. A `Reading` settles every such choice in one way, and `readings` are
+all of them.
 """
 
-from collections.abc import Mapping
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -151,3 +155,63 @@ EXPERIMENTS: dict[str, Experiment] = {
         ),
     )
 }
+
+
+# ------------------------------------------------------------------------------------------------------------ readings
+
+ADMISSIBLE = "admissible"
+CHOICES: dict[str, tuple[str, ...]] = {
+    # What counts and radii allow for: the noise there is, or the letter of the paper, whose noise is 1-subgaussian.
+    "sigma": ("noise", "1"),
+    # With C = 1; or C as the catalog's key terms offer it, and the least N that it admits, N C^2 = 1.
+    "N": ("1", ADMISSIBLE, "1.5", "2", "5", "10", "30", "100"),
+    # About directions that no active arm of a client has.
+    "null_space": ("ask", "skip"),
+    "rounding": ("ceil", "unbiased"),
+    "baselines": PRESETS,
+}
+QUICK_CHOICES = CHOICES | {"N": ("1", ADMISSIBLE, "10"), "baselines": ("theory", "released")}
+# How long users are, before the other choices: as the appendix has them first.
+SYNTHETIC_NORMS = ("drawn", "unit")
+REAL_NORMS = ("svd", "scaled")
+APPENDIX_NORMS = ("drawn", "svd")
+SWEPT_NORMS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
+
+
+@dataclass(frozen=True)
+class Reading:
+    """One way to settle all that the paper leaves open; the values are those of `CHOICES`, and of a user norm."""
+
+    user_norm: str
+    sigma: str = "noise"
+    N: str = "1"
+    null_space: str = "ask"
+    rounding: str = "ceil"
+    baselines: str = "released"
+
+    def fedconpe(self, realised_C: float) -> FedConPE:
+        """The paper's algorithm on a catalog whose key terms offer that C."""
+        C = min(realised_C, 1.0) if self.N == ADMISSIBLE else 1.0
+        N = 1 / C**2 if self.N == ADMISSIBLE else float(self.N)
+        return FedConPE(N=N, C=C, sigma=self.sigma_value, null_space=self.null_space, rounding=self.rounding)
+
+    def line_up(
+        self, baselines: Sequence[Algorithm], constants: Mapping[str, Mapping[str, Any]] | None
+    ) -> list[Algorithm]:
+        """The baselines; where radii are those of theorems, they allow for the same sigma."""
+        chosen = [with_constants(algorithm, self.baselines, constants) for algorithm in baselines]
+        if self.baselines != "theory":
+            return chosen
+        return [algorithm.replace(sigma=self.sigma_value) for algorithm in chosen]
+
+    @property
+    def sigma_value(self) -> float:
+        return NOISE if self.sigma == "noise" else float(self.sigma)
+
+
+def readings(user_norm: str, realised_C: float, choices: Mapping[str, Sequence[str]] = CHOICES) -> Iterator[Reading]:
+    """All readings with users of a norm; where key terms span too little for any C > 0, no N is admissible."""
+    for values in itertools.product(*choices.values()):
+        reading = Reading(user_norm, **dict(zip(choices, values, strict=True)))
+        if realised_C > 0 or reading.N != ADMISSIBLE:
+            yield reading

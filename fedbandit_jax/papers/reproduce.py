@@ -12,7 +12,7 @@ Everything is found again by a later call, which adds its own rows and leaves th
 import json
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -47,6 +47,7 @@ class Size:
     seeds: int | None = None  # None: as many as the precision takes
     first_seeds: int = 4
     most_seeds: int = 1024
+    precise: bool = False  # go on to the precision also where the verdict is decided
     most_rounds: float = 60e6  # of all clients of an algorithm in an experiment, in rounds with 100 arms: about 40 s
     trials: int = 32
     tuning_users: int = 10
@@ -119,11 +120,13 @@ def play_part(
     folder = Path(data) / preset / name
     results, told = play(experiment, preset, constants, catalog, record.folder / folder, size)
     part = {"experiment": name, "preset": preset, "dataset": data}
-    rows = [part | row for row in verdict.judge(experiment, results)]
+    rows = [part | row for row in verdict.judge(experiment, results, told["confidence"])]
     seconds = round(time.perf_counter() - began, 1)
     record.add([part | {"folder": str(folder), "seconds": seconds} | told], rows)
     tell(rows, say)
-    if told["imprecise"] and not size.quick:
+    if told["stopped_early"]:
+        say(f"    decided with {told['seeds']} seeds: no more were added")
+    elif told["imprecise"] and not size.quick:
         say(f"    not within {PRECISION:.0%}, given the users: {'; '.join(told['imprecise'])}")
     return rows
 
@@ -168,8 +171,8 @@ def describe(
     return [*lines, f"about {least / 60:.0f} to {most / 60:.0f} minutes and some compilation; runs go to {out}"]
 
 
-def show(values: Sequence[int]) -> str:
-    return ",".join(map(str, values))
+def show(values: Iterable[float]) -> str:
+    return ",".join(f"{value:g}" for value in values)
 
 
 def tuned_constants(
@@ -219,7 +222,10 @@ def play(
 ) -> tuple[Results, dict[str, Any]]:
     """Results of an experiment, with as many seeds as the precision takes, and what is to be told of them.
 
-    Every algorithm has its own number of seeds; FedConPE the most of all, so that it can be paired with each.
+    Every algorithm has its own number of seeds; FedConPE the most of all, so that it can be paired with each. Each time
+    that seeds were added, the claims are judged, and if all are decided, no more are. Such a look needs a confidence of
+    99.5 % or more, told as "confidence", so that all looks together err in 5 %. More seeds know the same users better:
+    where these differ, an undecided claim stays so.
     """
 
     def run(algorithms: Sequence[Algorithm], seeds: int) -> Results:
@@ -247,6 +253,7 @@ def play(
     first, most = size.seeds or size.first_seeds, affordable_seeds(experiment, size)
     seeds = dict.fromkeys(range(len(algorithms)), first)
     results = run_all()
+    looks, stopped_early = 1, False
     # Questions are counted, not estimated: the precision of the regret is not asked for there.
     while size.seeds is None and experiment.metric != "conversations":
         halves = precision(results).groupby("label", sort=False)["half"].max()
@@ -258,7 +265,11 @@ def play(
         wanted[0] = max(wanted.values())
         if wanted == seeds:
             break
-        seeds = wanted
+        look = verdict.confidence_of_look(looks, last=False)
+        if not size.precise and verdict.decided(verdict.judge_claims(experiment, results, look)):
+            stopped_early = True
+            break
+        seeds, looks = wanted, looks + 1
         results = run_all()
     extras = experiment.extras(preset)
     if extras:
@@ -268,6 +279,9 @@ def play(
     told = {
         "users": size.users,
         "seeds": max(seeds.values()),
+        "looks": looks,
+        "stopped_early": stopped_early,
+        "confidence": verdict.confidence_of_look(1 if size.precise else looks, last=not stopped_early),
         "precision": float(found["half"].max()),
         "imprecise": [f"{r.label} (M={r.clients}, K={r.arms}) ± {r.half:.1%}" for r in short.itertuples()],
     }

@@ -20,7 +20,7 @@ import pandas as pd
 from fedbandit_jax.clocks.base import Algorithm
 from fedbandit_jax.clocks.parameters import Between, OneOf, search_space
 from fedbandit_jax.results import statistics
-from fedbandit_jax.results.numbers import Table, number, with_half
+from fedbandit_jax.results.numbers import Table, number, with_interval
 from fedbandit_jax.results.results import Results
 
 if TYPE_CHECKING:
@@ -90,6 +90,7 @@ class Tuning:
     def _row(self, best: Trial) -> dict[str, Any]:
         scored = {number: runs for number, runs in of(self.scored, best.owner).groupby("trial")}
         found, given = (statistics.mean_interval(scored[number], "regret") for number in (best.number, 0))
+        scores = by_trial(of(self.scored, best.owner))
         gain, converged = self._late_gain(best)
         own = of(self.runs, best.owner)
         told = self.space_of(best.owner)
@@ -99,7 +100,7 @@ class Tuning:
             "tuning": own.loc[own["trial"] == best.number, "regret"].mean(),
             **{name: found[name] for name in ("mean", "low", "high")},
             **{name: given[old] for name, old in (("given", "mean"), ("given_low", "low"), ("given_high", "high"))},
-            "percent_below": paired(scored[best.number], scored[0])["percent_below"] if best.number else 0.0,
+            "percent_below": paired(scores[best.key], scores[best.owner, 0])["percent_below"] if best.number else 0.0,
             "runs": len(own),
             "late_gain": gain,
             "converged": converged,
@@ -166,8 +167,8 @@ class Tuning:
             {
                 "algorithm": table["algorithm"],
                 "settings": table["settings"],
-                "regret": means(table, "mean", "high"),
-                "as given": means(table, "given", "given_high"),
+                "regret": means(table, "mean", "low", "high"),
+                "as given": means(table, "given", "given_low", "given_high"),
                 "tuning": table["tuning"].map(lambda mean: number(mean) if math.isfinite(mean) else ""),
                 "runs": table["runs"].map(str),
                 "converged": table["converged"],
@@ -204,9 +205,7 @@ class Tuning:
 
     @cached_property
     def _regret(self) -> dict[tuple[str, int], pd.Series]:
-        """Final regrets of every trial by user and seed."""
-        groups = self.runs.set_index(["user", "seed"]).groupby(["algorithm", "trial"], sort=False)["regret"]
-        return dict(iter(groups))
+        return by_trial(self.runs)
 
     def _estimate(self, trial: Trial, best: Trial) -> float:
         if trial.key not in self._regret:
@@ -225,7 +224,7 @@ class Tuning:
         if best.number < len(early):
             return 0.0, "yes"
         first = int(early.loc[early["estimate"].idxmin(), "trial"])
-        gain = self._compare(best.key, (best.owner, first))
+        gain = paired(self._regret[best.key], self._regret[best.owner, first])
         percent = gain["percent_below"]
         return percent, "yes" if percent < SMALL_GAIN else "unclear" if gain["low"] <= 0 else "no"
 
@@ -234,27 +233,26 @@ class Tuning:
         own = self._regret.get(trial.key)
         if own is None or len(own) < len(self._regret[best.key]) or not np.isfinite(own.mean()):
             return False
-        return trial == best or not self._compare(best.key, trial.key)["low"] > 0
-
-    def _compare(self, one: tuple[str, int], other: tuple[str, int]) -> dict[str, float]:
-        both = pd.DataFrame({"one": self._regret[one], "other": self._regret[other]}).dropna()
-        return statistics.paired(both)
+        return trial == best or not paired(self._regret[best.key], own)["low"] > 0
 
 
-def means(table: pd.DataFrame, mean: str, high: str) -> list[str]:
-    """Means with halves of their intervals."""
-    return [with_half(row[mean], row[high] - row[mean]) for _, row in table.iterrows()]
+def means(table: pd.DataFrame, *names: str) -> list[str]:
+    """Means with their intervals, from columns of means and of lower and upper ends."""
+    return [with_interval(*ends) for ends in table[list(names)].itertuples(index=False)]
 
 
 def of(table: pd.DataFrame, owner: str) -> pd.DataFrame:
     return table[table["algorithm"] == owner]
 
 
-def paired(one: pd.DataFrame, other: pd.DataFrame) -> dict[str, float]:
-    """Runs of two trials, by user and seed."""
-    keys = ["user", "seed"]
-    both = pd.DataFrame({"one": one.set_index(keys)["regret"], "other": other.set_index(keys)["regret"]})
-    return statistics.paired(both)
+def by_trial(runs: pd.DataFrame) -> dict[tuple[str, int], pd.Series]:
+    """Final regrets of every trial by user and seed."""
+    return dict(iter(runs.set_index(["user", "seed"]).groupby(["algorithm", "trial"], sort=False)["regret"]))
+
+
+def paired(one: pd.Series, other: pd.Series) -> dict[str, float]:
+    """Two trials, on the runs that both have."""
+    return statistics.paired(pd.DataFrame({"one": one, "other": other}).dropna())
 
 
 def budget_of(rungs: tuple[Rung, ...]) -> int:

@@ -1,10 +1,10 @@
 """The verdict: does a claim hold, with what figure, and if not, why.
 
-A claim holds if the whole 95 % interval of what was measured clears it, does not hold if the whole interval falls short
-of it, and is undecided otherwise. A claim about every baseline holds if it holds for each, and does not if it fails for
-one. One of several decides there, so that it fails only by an interval widened for their number: what is true of all is
-refuted no more often than what is true of one. Users are the units of these intervals: they speak of other users of the
-same data too.
+A claim holds if the whole interval of what was measured, of 95 % unless said, clears it, does not hold if the whole
+interval falls short of it, and is undecided otherwise. A claim about every baseline holds if it holds for each, and
+does not if it fails for one. One of several decides there, so that it fails only by an interval widened for their
+number: what is true of all is refuted no more often than what is true of one. Users are the units of these intervals:
+they speak of other users of the same data too.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from fedbandit_jax.clocks.schedule import Schedule
 from fedbandit_jax.papers.fedconpe import BASELINES, Experiment
 from fedbandit_jax.results import statistics
 from fedbandit_jax.results.results import Results
@@ -21,6 +22,7 @@ HOLDS, FAILS, UNDECIDED = "holds", "does not hold", "undecided"
 # An exponent within 0.1 counts as equal: log(K M ...) alone moves one by 0.5 / LOG, about 0.05. Over K = 100 to 300 it
 # is a change of 12 %, over M = 3 to 15 one of 17 %.
 TOLERANCE = 0.1
+EARLY = 0.01  # of the 5 % of errors, what looks before the last may make together
 US = "FedConPE"
 
 Row = dict[str, Any]
@@ -42,53 +44,91 @@ def decide_all(words: Sequence[str]) -> str:
     return HOLDS if words and set(words) == {HOLDS} else UNDECIDED
 
 
-def confidence_of_each(count: int) -> float:
+def confidence_of_each(count: int, confidence: float = statistics.CONFIDENCE) -> float:
     """That several intervals need to be right all at once as often as one of them alone (Bonferroni)."""
-    return 1 - (1 - statistics.CONFIDENCE) / max(count, 1)
+    return 1 - (1 - confidence) / max(count, 1)
+
+
+def confidence_of_look(look: int, last: bool) -> float:
+    """That of the first, second ... look at results that grow, if the first one that decides is the verdict.
+
+    Look k may err in 1 % / 2^k, and the last in what these leave of 5 %: together they do so no more often (union
+    bound), whatever they share. Only what ends the looks must know nothing of the verdict.
+    """
+    spent = EARLY * (1 - 2.0 ** (1 - look))
+    return statistics.CONFIDENCE + spent if last else 1 - EARLY / 2.0**look
 
 
 def decide_each(
-    intervals: Callable[[float], pd.DataFrame], least: float = -np.inf, most: float = np.inf
+    intervals: Callable[[float], pd.DataFrame],
+    least: float = -np.inf,
+    most: float = np.inf,
+    confidence: float = statistics.CONFIDENCE,
 ) -> pd.DataFrame:
     """The rows of a claim about each of several, with a word on each; `intervals` gives them for a confidence.
 
     Where a row's own interval clears the claim, it is the row's: all of them must. Else it is the widened one.
     """
-    plain = intervals(statistics.CONFIDENCE)
-    wide = intervals(confidence_of_each(len(plain)))
+    plain = intervals(confidence)
+    wide = intervals(confidence_of_each(len(plain), confidence))
     holds = (least <= plain["low"]) & (plain["high"] <= most)
     table = plain.assign(**{end: plain[end].where(holds, wide[end]) for end in ("low", "high")})
     words = [decide(low, high, least, most) for low, high in zip(table["low"], table["high"], strict=True)]
     return table.assign(word=words)
 
 
-def judge(experiment: Experiment, results: Results) -> list[Row]:
-    """The rows of the verdict table that an experiment gives, without preset and data set."""
-    if experiment.x == "clients":
-        rows = [judge_linear(results), judge_root(results)]
-    elif experiment.x == "arms":
-        rows = [judge_flat(results)]
-    elif experiment.metric == "conversations":
-        rows = [judge_questions(results, schedule) for schedule in experiment.schedules]
-    elif experiment.metric == "theta_error":
-        rows = [judge_accuracy(experiment, results)]
-    else:
-        rows = [judge_below(results, experiment.claim, experiment.least_percent, "regret", "regret")]
+def judge(experiment: Experiment, results: Results, confidence: float = statistics.CONFIDENCE) -> list[Row]:
+    """The rows of the verdict table that an experiment gives, without preset and data set.
+
+    An interval of another confidence than 95 % says so in the row's figure.
+    """
+    rows = judge_claims(experiment, results, confidence)
     tell = explain_questions if experiment.metric == "conversations" else explain
     for row in rows:
+        row["confidence"] = confidence
+        if confidence != statistics.CONFIDENCE:
+            row["figure"] += f" at {100 * confidence:.5g} %"
         about_baselines = row.pop("about_baselines", False)  # of which FedConPE's phases tell nothing
         row["why"] = "" if row["verdict"] == HOLDS or about_baselines else tell(results)
     return [{"experiment": experiment.id, **row} for row in rows]
 
 
-def judge_below(results: Results, claim: str, percent: float, metric: str, what: str) -> Row:
-    """FedConPE lies at least `percent` below each of the baselines; the row tells of the one that decides."""
+def judge_claims(experiment: Experiment, results: Results, confidence: float = statistics.CONFIDENCE) -> list[Row]:
+    """What the paper claims of an experiment, judged, without an explanation."""
+    if experiment.x == "clients":
+        return [judge_linear(results, confidence), judge_root(results, confidence)]
+    if experiment.x == "arms":
+        return [judge_flat(results, confidence)]
+    if experiment.metric == "conversations":
+        return [judge_questions(results, schedule, confidence) for schedule in experiment.schedules]
+    if experiment.metric == "theta_error":
+        return [judge_accuracy(experiment, results, confidence)]
+    return [judge_below(results, experiment.claim, experiment.least_percent, "regret", "regret", confidence)]
+
+
+def decided(rows: Sequence[Row]) -> bool:
+    """Is every one of its rows?"""
+    return all(row["verdict"] != UNDECIDED for row in rows)
+
+
+def judge_below(
+    results: Results,
+    claim: str,
+    percent: float,
+    metric: str,
+    what: str,
+    confidence: float = statistics.CONFIDENCE,
+) -> Row:
+    """FedConPE lies at least `percent` below each of the baselines; the row tells of the one that decides.
+
+    `least` is how far it lies below the one that it beats least, whether or not that one decides.
+    """
 
     def comparisons(confidence: float) -> pd.DataFrame:
         table = results.compare(US, metric, confidence)
         return table[table["other"].isin(BASELINES)]
 
-    table = decide_each(comparisons, least=percent)
+    table = decide_each(comparisons, least=percent, confidence=confidence)
     verdict = decide_all(table["word"].tolist())
     # The others that make the verdict; among them, the one that FedConPE beats least.
     decisive = table[table["word"] == verdict]
@@ -100,6 +140,7 @@ def judge_below(results: Results, claim: str, percent: float, metric: str, what:
         "value": value,
         "low": low,
         "high": high,
+        "least": float(table["percent_below"].min()),
         "figure": f"{what} {apart(value, low, high, worst['other'])}",
     }
 
@@ -113,10 +154,10 @@ def apart(value: float, low: float, high: float, other: str) -> str:
     return f"{value:,.1f} % below {other}'s [{low:,.1f}, {high:,.1f}]"
 
 
-def judge_accuracy(experiment: Experiment, results: Results) -> Row:
+def judge_accuracy(experiment: Experiment, results: Results, confidence: float = statistics.CONFIDENCE) -> Row:
     """The mean error over the first rounds is the lowest."""
     early = mean_over_rounds(results, experiment.metric, experiment.last_round or experiment.horizon)
-    return judge_below(early, experiment.claim, 0, experiment.metric, "mean error")
+    return judge_below(early, experiment.claim, 0, experiment.metric, "mean error", confidence)
 
 
 def mean_over_rounds(results: Results, metric: str, last: int) -> Results:
@@ -128,12 +169,11 @@ def mean_over_rounds(results: Results, metric: str, last: int) -> Results:
     return Results(means, pd.DataFrame(), results.settings)
 
 
-def judge_questions(results: Results, schedule: str) -> Row:
+def judge_questions(results: Results, schedule: str, confidence: float = statistics.CONFIDENCE) -> Row:
     """FedConPE asks less than the baselines with a schedule, which all ask b(T)."""
-    asked = results.summary("conversations", columns="all")
-    others = asked[asked["schedule"] == schedule] if "schedule" in asked else asked[:0]
-    allowed = float(others["mean"].min())
-    ours = asked[asked["algorithm"] == US].iloc[0]
+    ours = results.only(US).summary("conversations", columns="all", confidence=confidence).iloc[0]
+    horizon = int(ours["horizon"])
+    allowed = Schedule.of(schedule, horizon)(horizon)
     value, low, high = (float(ours[name]) for name in ("mean", "low", "high"))
     formula = {"log": "5 floor(log t)", "linear": "floor(t / 50)"}[schedule]
     return {
@@ -146,14 +186,14 @@ def judge_questions(results: Results, schedule: str) -> Row:
     }
 
 
-def judge_linear(results: Results) -> Row:
+def judge_linear(results: Results, confidence: float = statistics.CONFIDENCE) -> Row:
     """Each baseline's regret grows like M."""
 
     def exponents(confidence: float) -> pd.DataFrame:
         table = results.exponent("clients", confidence=confidence)
         return table[table["label"].isin(BASELINES)]
 
-    table = decide_each(exponents, 1 - TOLERANCE, 1 + TOLERANCE)
+    table = decide_each(exponents, 1 - TOLERANCE, 1 + TOLERANCE, confidence)
     verdict = decide_all(table["word"].tolist())
     decisive = table[table["word"] == verdict]
     worst = decisive.loc[(decisive["exponent"] - 1).abs().idxmax()]
@@ -165,9 +205,9 @@ def judge_linear(results: Results) -> Row:
     }
 
 
-def judge_root(results: Results) -> Row:
+def judge_root(results: Results, confidence: float = statistics.CONFIDENCE) -> Row:
     """FedConPE's regret grows like sqrt(M), or slower: an exponent of at most 0.5, within the tolerance."""
-    found = results.exponent("clients", label=US).iloc[0]
+    found = results.exponent("clients", label=US, confidence=confidence).iloc[0]
     return {
         "claim": f"FedConPE's regret grows no faster than sqrt(M): an exponent of at most {0.5 + TOLERANCE:g}",
         "verdict": decide(found["low"], found["high"], most=0.5 + TOLERANCE),
@@ -175,9 +215,9 @@ def judge_root(results: Results) -> Row:
     }
 
 
-def judge_flat(results: Results) -> Row:
+def judge_flat(results: Results, confidence: float = statistics.CONFIDENCE) -> Row:
     """FedConPE's regret does not change with K: an exponent of 0, within the tolerance."""
-    table = results.exponent("arms").set_index("label")
+    table = results.exponent("arms", confidence=confidence).set_index("label")
     found = table.loc[US]
     others = table.loc[[label for label in BASELINES if label in table.index], "exponent"]
     told = f"; baselines' from {others.min():.2f} to {others.max():.2f}" if len(others) else ""

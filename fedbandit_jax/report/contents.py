@@ -8,8 +8,9 @@ DIR is what `fedbandit reproduce`, `sweep` or `run`, or `Results.save`, wrote.
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from functools import reduce
 from itertools import islice, product
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from fedbandit_jax import _checks
 from fedbandit_jax.papers.fedconpe import EXPERIMENTS, LINE_UP, Experiment
 from fedbandit_jax.results import statistics
 from fedbandit_jax.results.drawing import AXIS_NAMES, Line, curve_lines, swept_lines
-from fedbandit_jax.results.numbers import number, with_half
+from fedbandit_jax.results.numbers import mean_and_interval, number
 from fedbandit_jax.results.results import Results
 from fedbandit_jax.results.statistics import show
 
@@ -79,6 +80,25 @@ class Figure:
 
 
 @dataclass(frozen=True)
+class Picture:
+    """A figure that is drawn once, with matplotlib."""
+
+    name: str  # of its files
+    title: str
+    draw: Callable[[], Any]  # a matplotlib figure
+    note: str = ""
+
+    def save(self, folder: Path) -> None:
+        """NAME.pdf, NAME.png and NAME.svg, which the page shows."""
+        import matplotlib.pyplot as plt
+
+        drawn = self.draw()
+        for form in ("pdf", "png", "svg"):
+            drawn.savefig(folder / f"{self.name}.{form}", dpi=200)
+        plt.close(drawn)
+
+
+@dataclass(frozen=True)
 class Table:
     heading: str
     columns: Sequence[str]
@@ -95,6 +115,7 @@ class Report:
     verdicts: Sequence[Mapping[str, Any]] = ()
     sections: Mapping[str, str] = field(default_factory=dict)  # headings of figures, with a sentence each
     opening: Sequence[Table] = ()  # tables that come before the figures
+    pictures: Sequence[Picture] = ()  # before the verdicts and the other figures
 
 
 def write(folder: str | Path) -> Path:
@@ -104,23 +125,38 @@ def write(folder: str | Path) -> Path:
     folder = Path(folder)
     report = read(folder)
     (folder / "figures").mkdir(exist_ok=True)
-    for figure in report.figures:
+    drawn: list[Figure | Picture] = [*report.figures, *report.pictures]
+    for figure in drawn:
         figure.save(folder / "figures")
     (folder / "report.md").write_text(pages.markdown(report), encoding="utf-8")
     page = folder / "report.html"
-    page.write_text(pages.page(report), encoding="utf-8")
+    page.write_text(pages.page(report, folder / "figures"), encoding="utf-8")
     return page
 
 
 def read(folder: Path) -> Report:
     """What there is to report of a folder."""
+    parts = []
+    if (folder / "readings.json").is_file():
+        from fedbandit_jax.report.readings import of_readings  # which is made of what is defined here
+
+        parts.append(of_readings(folder))
     if (folder / "reproduction.json").is_file():
-        return of_reproduction(folder)
+        parts.append(of_reproduction(folder))
+    if parts:
+        return reduce(joined, parts)
     if (folder / "manifest.json").is_file() or (folder / "settings.json").is_file():
         return of_results(Results.load(folder), folder.resolve().name)
     allowed = "it must be a folder that fedbandit reproduce, sweep or run wrote"
     _checks.fail("folder", str(folder), allowed if folder.is_dir() else f"{allowed}, and there is none of that name")
     raise AssertionError
+
+
+def joined(one: Report, other: Report) -> Report:
+    """Both in one, under the other's title."""
+    lists = [name.name for name in fields(Report) if name.name not in ("title", "sections")]
+    content: dict[str, Any] = {name: [*getattr(one, name), *getattr(other, name)] for name in lists}
+    return Report(other.title, sections={**one.sections, **other.sections}, **content)
 
 
 # -------------------------------------------------------------------------------------------------- a reproduction
@@ -247,7 +283,7 @@ def of_results(results: Results, name: str) -> Report:
     """Curves at every place, final regret against what was swept, a summary."""
     final = results.final()
     varied = statistics.varied_parameters(final, results.setting_columns())
-    places = [c for c in statistics.PLACES if c in final and final[c].nunique() > 1]
+    places = statistics.varied_places(final)
     figures = [*against_figures(results, varied, places), *curve_figures(results, places)]
     labels = list(in_order(final)["label"].unique())
     intro = [
@@ -315,22 +351,18 @@ def summary_table(results: Results, places: Sequence[str]) -> Table:
         [
             found["regret"].loc[i, "label"],
             *(show(found["regret"].loc[i, c]) for c in places),
-            *(mean_and_half(found[metric].loc[i]) for metric in results.metrics),
+            *(mean_and_interval(found[metric].loc[i]) for metric in results.metrics),
         ]
         for i in order[:MOST_ROWS]
     ]
     names = [PLAIN_NAMES.get(metric, metric) for metric in results.metrics]
-    note = "At the last round: mean and half its 95 % interval."
+    note = "At the last round: mean and 95 % interval."
     if len(order) > MOST_ROWS:
         note += f" The first {MOST_ROWS} of {len(order)} settings."
     return Table("Summary", ("algorithm", *(PLAIN_NAMES.get(c, c) for c in places), *names), rows, note)
 
 
 # --------------------------------------------------------------------------------------------------------- helpers
-
-
-def mean_and_half(row: pd.Series) -> str:
-    return with_half(row["mean"], row["high"] - row["mean"])
 
 
 def short(value: Any) -> str:

@@ -1,16 +1,18 @@
 """The pages of a report: HTML with figures that can be zoomed, and Markdown."""
 
+from base64 import b64encode
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 
 from fedbandit_jax.report.contents import PLAIN_NAMES, Figure, Report, Table
-from fedbandit_jax.results.drawing import MARKERS, STYLES, Line, Look, dodged
+from fedbandit_jax.results.drawing import MARKERS, STYLES, Line, Look, dodged, lowest_mean
 
 # Said by a sign and a word as well as by a colour.
 SIGNS = {"holds": "✓", "does not hold": "✗", "undecided": "?"}
@@ -32,7 +34,12 @@ DIGITS = 5  # significant ones, in figures
 
 def markdown(report: Report) -> str:
     """The report in short, with pictures."""
-    lines = [f"# {report.title}", *report.intro]
+    lines = [f"# {report.title}", *map(for_markdown, report.intro)]
+    for picture in report.pictures:
+        lines += [
+            f"**{for_markdown(picture.title)}** {for_markdown(picture.note)}",
+            f"![{for_markdown(picture.title)}](figures/{picture.name}.png)",
+        ]
     for heading, rows in verdict_tables(report):
         body = [
             [
@@ -80,8 +87,8 @@ def for_markdown(text: str) -> str:
 # ----------------------------------------------------------------------------------------------------------- HTML
 
 
-def page(report: Report) -> str:
-    """One page that needs nothing else."""
+def page(report: Report, figures: Path) -> str:
+    """One page that needs nothing else; `figures` is the folder that has the pictures."""
     from plotly.offline import get_plotlyjs  # slow to import
 
     assets = files("fedbandit_jax.report") / "assets"
@@ -97,9 +104,15 @@ def page(report: Report) -> str:
         links={(figure.name.split("-")[0], *figure.where.values()): figure.name for figure in report.figures},
         sections=sections(report),
         drawings={figure.name: drawing(figure) for figure in report.figures},
+        pictures={picture.name: as_link(figures / f"{picture.name}.svg") for picture in report.pictures},
         style=style,
         scripts=(get_plotlyjs(), script),
     )
+
+
+def as_link(path: Path) -> str:
+    """A picture inside the page."""
+    return f"data:image/svg+xml;base64,{b64encode(path.read_bytes()).decode()}"
 
 
 def template() -> Template:
@@ -167,7 +180,7 @@ def drawing(figure: Figure) -> dict[str, Any]:
     draw = curve_traces if figure.x == "round" else point_traces
     at = [line.at for line in lines] if figure.x == "round" else dodged(lines, "linear")
     # No metric is negative, and a logarithmic axis has no 0: bands and bars end a little below the lowest mean.
-    floor = min(line.middle[line.middle > 0].min(initial=np.inf) for line in lines) / 2
+    floor = lowest_mean(lines) / 2
     lines = [line._replace(low=np.maximum(line.low, np.minimum(line.middle, floor))) for line in lines]
     traces = [trace for line, x in zip(lines, at, strict=True) for trace in draw(line, x, look(line.label, line.place))]
     rangemode = "tozero" if figure.x == "round" else "normal"

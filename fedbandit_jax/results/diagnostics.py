@@ -33,7 +33,7 @@ def means(phases: pd.DataFrame, settings: Sequence[str], names: Sequence[str], i
     found = groups[list(names)].mean()
     if intervals:
         for name in names:
-            ends = groups.apply(mean_interval, name, include_groups=False)
+            ends = groups.apply(mean_interval, name, "t", include_groups=False)
             found = found.assign(**{f"{name}_low": ends["low"], f"{name}_high": ends["high"]})
         found = found[[c for name in names for c in (name, f"{name}_low", f"{name}_high")]]
     found.insert(0, "count", groups.size())

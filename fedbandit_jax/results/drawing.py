@@ -12,7 +12,7 @@ from matplotlib.ticker import LogFormatter, NullFormatter
 
 from fedbandit_jax import _checks
 from fedbandit_jax.results import statistics
-from fedbandit_jax.results.statistics import half_width, show
+from fedbandit_jax.results.statistics import show
 
 # Okabe and Ito's, without yellow, which white swallows; grey, and two of Tol's.
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#999999", "#882255", "#999933")
@@ -124,10 +124,16 @@ def show_values(ax: Axes, values: Sequence[float], x: str) -> None:
         ax.xaxis.set_minor_formatter(NullFormatter())
 
 
-def finish(ax: Axes, own: bool) -> Axes:
-    """Spines and a legend that covers nothing: above the axes if short, else to their right, in a wider figure."""
+def finish(ax: Axes, own: bool, lines: Sequence["Line"] = ()) -> Axes:
+    """Spines and a legend that covers nothing: above the axes if short, else to their right, in a wider figure.
+
+    Of more than a few `lines`, in a figure of their own, the names stand at their ends.
+    """
     ax.spines[["top", "right"]].set_visible(False)
     handles, names = ax.get_legend_handles_labels()
+    if own and len(names) > 4 and len(names) == len(lines):
+        name_ends(ax, lines)
+        return ax
     order = sorted(range(len(names)), key=lambda i: isinstance(handles[i], Line2D))  # bounds and fronts come last
     handles, names = [handles[i] for i in order], [names[i] for i in order]
     if len(names) <= 4:
@@ -143,6 +149,49 @@ def finish(ax: Axes, own: bool) -> Axes:
         width, height = figure.get_size_inches()
         figure.set_size_inches(width + legend.get_window_extent().width / figure.dpi - 0.2 * width, height)
     return ax
+
+
+def name_ends(ax: Axes, lines: Sequence["Line"]) -> None:
+    """Each name at the end of its line, in its colour, as near as names that do not cover each other can be."""
+    figure = ax.get_figure(root=True)
+    assert figure is not None
+    texts = [ax.text(0, 0, line.name, transform=ax.transAxes, va="center", fontsize="small") for line in lines]
+    extents = [text.get_window_extent() for text in texts]
+    width, height = figure.get_size_inches()
+    wider = max(extent.width for extent in extents) / figure.dpi
+    room = 1.05 * len(lines) * max(extent.height for extent in extents) / (0.8 * figure.dpi)
+    figure.set_size_inches(width + wider, max(height, room))
+    ends = ax.transData.transform([(line.at[-1], line.middle[-1]) for line in lines])
+    wanted = ax.transAxes.inverted().transform(ends)[:, 1]
+    gap = 1.05 * max(extent.height for extent in extents) / (0.8 * figure.get_size_inches()[1] * figure.dpi)
+    for text, line, curve, y in zip(texts, lines, ax.lines, apart(wanted, gap), strict=True):
+        text.remove()
+        ax.annotate(
+            line.name,
+            (line.at[-1], line.middle[-1]),
+            (1.05, y),
+            textcoords="axes fraction",
+            va="center",
+            fontsize="small",
+            color=curve.get_color(),
+            annotation_clip=False,
+            arrowprops={"arrowstyle": "-", "color": curve.get_color(), "linewidth": 0.6, "shrinkA": 1, "shrinkB": 0},
+        )
+
+
+def apart(wanted: np.ndarray, gap: float) -> np.ndarray:
+    """Heights in [0, 1] in the order of those wanted, at least a gap apart: neighbours that meet move as one."""
+    order = np.argsort(wanted, kind="stable")
+    groups: list[list[float]] = []  # sum of the lowest ends wanted, members
+    for rank, height in enumerate(np.clip(wanted[order], 0, 1)):
+        groups.append([height - gap * rank, 1])
+        while len(groups) > 1 and groups[-2][0] / groups[-2][1] > groups[-1][0] / groups[-1][1]:
+            total, members = groups.pop()
+            groups[-1] = [groups[-1][0] + total, groups[-1][1] + members]
+    lowest = np.repeat([total / members for total, members in groups], [int(members) for _, members in groups])
+    placed = np.empty(len(wanted))
+    placed[order] = np.clip(lowest, 0, max(1 - gap * (len(wanted) - 1), 0)) + gap * np.arange(len(wanted))
+    return placed
 
 
 def draw_curves(ax: Axes, lines: Sequence["Line"], look: Look) -> None:
@@ -183,10 +232,6 @@ class Line(NamedTuple):
         return text + (f" [{self.law['low']:.2f}, {self.law['high']:.2f}]" if np.isfinite(self.law["low"]) else "")
 
 
-def varied_places(table: pd.DataFrame) -> list[str]:
-    return [c for c in statistics.PLACES if c in table and table[c].nunique() > 1]
-
-
 def curve_lines(
     table: pd.DataFrame,
     columns: Sequence[str],
@@ -195,7 +240,7 @@ def curve_lines(
     places: Sequence[str] | None = None,
 ) -> list[Line]:
     """A metric against the round, for every setting that the columns tell apart; `places` are told, by default all."""
-    varied = varied_places(table) if places is None else places
+    varied = statistics.varied_places(table) if places is None else places
     keys = ["label", *(c for c in columns if c not in ("algorithm", "label"))]
     lines = []
     for _, group in table.dropna(subset=metric).groupby(keys, dropna=False, sort=False):
@@ -204,7 +249,9 @@ def curve_lines(
     return lines
 
 
-def swept_lines(final: pd.DataFrame, parameter: str, metric: str, interval: str = "t", fit: bool = True) -> list[Line]:
+def swept_lines(
+    final: pd.DataFrame, parameter: str, metric: str, interval: str = "auto", fit: bool = True
+) -> list[Line]:
     """A final metric against a swept parameter."""
     lines = []
     for label, place, group in statistics.swept_lines(final.dropna(subset=metric), parameter):
@@ -232,14 +279,14 @@ def curve_band(group: pd.DataFrame, metric: str, band: str) -> tuple[np.ndarray,
         return found.index.to_numpy(), *(found[level].to_numpy() for level in (0.5, 0.1, 0.9))
     unit = "user" if group["user"].nunique() > 1 else "seed"
     units = group.pivot_table(index=unit, columns="round", values=metric, aggfunc="mean")
-    mean, half = units.mean().to_numpy(), np.nan_to_num(half_width(units.to_numpy()))
-    return units.columns.to_numpy(), mean, mean - half, mean + half
+    mean = units.mean().to_numpy()
+    ends = statistics.mean_ends(units.to_numpy(), mean)
+    return units.columns.to_numpy(), mean, *(np.where(np.isnan(end), mean, end) for end in ends)
 
 
-def intervals(rows: pd.DataFrame, by: list[str], metric: str, interval: str = "t") -> pd.DataFrame:
-    """mean, low, high and half of `metric` for each value of `by`."""
-    found = rows.groupby(by).apply(lambda g: statistics.mean_interval(g, metric, interval), include_groups=False)
-    return found.assign(half=(found["high"] - found["low"]) / 2)
+def intervals(rows: pd.DataFrame, by: list[str], metric: str, interval: str = "auto") -> pd.DataFrame:
+    """mean, low and high of `metric` for each value of `by`."""
+    return rows.groupby(by).apply(lambda g: statistics.mean_interval(g, metric, interval), include_groups=False)
 
 
 def errors(points: pd.DataFrame) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""How numbers are written: "90 ± 190", "1,505", "0.0123"."""
+"""How numbers are written: "90 ± 190", "90 [40, 310]", "1,505", "0.0123"."""
 
 import math
 
@@ -41,6 +41,24 @@ def with_half(mean: float, half: float) -> str:
     power = math.floor(math.log10(largest))
     mean, half = mean / 10.0**power, half / 10.0**power
     return f"({cut(mean, places(half))} ± {cut(half, places(half))})e{power:+03d}"
+
+
+def with_interval(mean: float, low: float, high: float) -> str:
+    """A mean with half its interval where that says it in two digits, else with both ends: "90 [40, 310]"."""
+    below, above = mean - low, high - mean
+    plain = with_half(mean, above)
+    if not math.isfinite(above) or with_half(mean, below) == plain:
+        return plain
+    largest = max(abs(mean), abs(high))
+    power = 0 if PLAIN[0] <= largest < PLAIN[1] else math.floor(math.log10(largest))
+    end = places(min(below, above) / 10.0**power)
+    told, first, last = (cut(value / 10.0**power, end) for value in (mean, low, high))
+    return f"{told} [{first}, {last}]" if power == 0 else f"({told} [{first}, {last}])e{power:+03d}"
+
+
+def mean_and_interval(row: "pd.Series[float]") -> str:
+    """Of a row of a summary."""
+    return with_interval(row["mean"], row["low"], row["high"])
 
 
 def places(half: float) -> int:

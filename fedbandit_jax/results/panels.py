@@ -11,9 +11,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
 
-from fedbandit_jax.results.drawing import NARROW, Line, Look, draw_curves, lowest_mean, scale, varied_places
+from fedbandit_jax.results.drawing import NARROW, Line, Look, draw_curves, lowest_mean, scale
 from fedbandit_jax.results.selection import varied_settings
-from fedbandit_jax.results.statistics import show
+from fedbandit_jax.results.statistics import show, varied_places
 
 MOST_LINES = 12  # of a panel
 MOST_PANELS = 36

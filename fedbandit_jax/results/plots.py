@@ -38,9 +38,8 @@ from fedbandit_jax.results.drawing import (
     scale,
     show_values,
     swept_lines,
-    varied_places,
 )
-from fedbandit_jax.results.numbers import with_half
+from fedbandit_jax.results.numbers import mean_and_interval
 from fedbandit_jax.results.statistics import show
 
 if TYPE_CHECKING:
@@ -87,7 +86,7 @@ class Plots:
     ) -> Axes:
         """A metric against the round, a line per setting.
 
-        The mean with its 95 % t-interval, or for band="quantiles" the median between the 10 % and 90 % quantiles of
+        The mean with its 95 % interval, or for band="quantiles" the median between the 10 % and 90 % quantiles of
         the runs. Several algorithms on a grid have a panel for each place, such as clients=4, unless `ax` is given;
         returned is the first, and `.figure.axes` are all.
         """
@@ -96,7 +95,7 @@ class Plots:
         check_scales(x, y)
         table = self.results.to_pandas().dropna(subset=metric)
         across = panels.across(table) if ax is None else ()
-        places = [c for c in varied_places(table) if c not in across]
+        places = [c for c in statistics.varied_places(table) if c not in across]
         drawn = {
             where: curve_lines(rows, self.results.setting_columns(), metric, band, places)
             for where, rows in panels.split(table, across)
@@ -114,7 +113,7 @@ class Plots:
         ax.set_xlabel("round")
         ax.set_ylabel(AXIS_NAMES.get(metric, metric))
         scale(ax, x, y, lowest=lowest_mean(lines))
-        return finish(ax, own)
+        return finish(ax, own, lines)
 
     def against(
         self,
@@ -123,7 +122,7 @@ class Plots:
         x: str = "linear",
         y: str = "linear",
         fit: bool = True,
-        interval: str = "t",
+        interval: str = "auto",
         ax: Axes | None = None,
     ) -> Axes:
         """A final metric against a swept parameter, with 95 % error bars, a line per label.
@@ -157,7 +156,7 @@ class Plots:
         return finish(ax, own)
 
     def heatmap(self, x: str, y: str, metric: str = "regret", label: str | None = None, ax: Axes | None = None) -> Axes:
-        """Means of a final metric over two swept parameters, with half their 95 % intervals in the cells."""
+        """Means of a final metric over two swept parameters, with their 95 % intervals in the cells."""
         _checks.choice("metric", metric, self.results.metrics)
         final = self.results.final().dropna(subset=metric)
         self._check_varied("x", x, final)
@@ -173,13 +172,14 @@ class Plots:
             places = " and ".join(place for place, _ in chosen)
             _checks.fail("x, y", (x, y), f"nothing else may vary, but there are {places}")
         points = intervals(chosen[0][1], [x, y], metric)
-        means, halves = (points[column].unstack(x) for column in ("mean", "half"))
+        means = points["mean"].unstack(x)
         ax = ax or new_axes()
         mesh = ax.pcolormesh(np.ma.masked_invalid(means), cmap="cividis", edgecolors="white", linewidth=1)
         shades = (means - means.min(axis=None)) / max(np.ptp(points["mean"]), 1e-300)
         for (row, column), mean in np.ndenumerate(means):
             if np.isfinite(mean):
-                text = with_half(mean, halves.iloc[row, column]).replace(" ± ", "\n± ")
+                point = points.loc[means.columns[column], means.index[row]]
+                text = mean_and_interval(point).replace(" ± ", "\n± ").replace(" [", "\n[")
                 color = "white" if shades.iloc[row, column] < 0.55 else "black"
                 ax.text(column + 0.5, row + 0.5, text, color=color, ha="center", va="center", linespacing=1.3)
         ax.set_xticks(np.arange(means.shape[1]) + 0.5, [show(v) for v in means.columns])

@@ -63,17 +63,25 @@ class Results:
         names = told or diagnostics.columns_of(self._phases)
         return Table(diagnostics.means(self._phases, settings, names, intervals=columns == "all"))
 
-    def summary(self, metric: str = "regret", interval: str = "t", columns: str = "few") -> pd.DataFrame:
-        """Count, mean and 95 % interval of a final metric per setting.
+    def summary(
+        self,
+        metric: str = "regret",
+        interval: str = "auto",
+        columns: str = "few",
+        confidence: float = statistics.CONFIDENCE,
+    ) -> pd.DataFrame:
+        """Count, mean and 95 % or other interval of a final metric per setting.
 
-        The interval "t" is mean ± t s / sqrt(U) of the U users' means. "log" is for users that differ by factors: the
-        t-interval of the mean's logarithm, by the jackknife. Of the settings it tells the label and what varies;
-        columns="all" tells every one, and the standard deviation.
+        The interval "t" is mean ± t s / sqrt(U) of the U users' means. "auto" is that too where users are alike or
+        fewer than five; the more they differ, the further it reaches above the mean, as then the largest are seldom
+        among those played. "log" is the t-interval of the mean's logarithm, by the jackknife. Of the settings it tells
+        the label and what varies; columns="all" tells every one, and the standard deviation.
         """
         _checks.choice("metric", metric, self.metrics)
         _checks.choice("interval", interval, statistics.INTERVALS)
+        confidence = _checks.real("confidence", confidence, 0, 1, "()")
         groups = self.final().groupby(self.setting_columns(), dropna=False, sort=False)
-        found = groups.apply(lambda g: statistics.mean_interval(g, metric, interval), include_groups=False)
+        found = groups.apply(lambda g: statistics.mean_interval(g, metric, interval, confidence), include_groups=False)
         told = [*selection.told_settings(self._curves, columns), *(c for c in found if columns == "all" or c != "sd")]
         return Table(found.astype({"count": int}).reset_index()[told])
 
@@ -95,7 +103,7 @@ class Results:
         """Fitted p of final metric = factor * parameter^p, with a 95 % or other interval, for each label and place.
 
         A hyperparameter that is swept leaves the label: FedConPE N=1 and FedConPE N=2 are FedConPE. The interval is a
-        t-interval over users, by the jackknife.
+        t-interval over users, by the jackknife, with as many degrees of freedom as users count.
         """
         _checks.choice("metric", metric, self.metrics)
         confidence = _checks.real("confidence", confidence, 0, 1, "()")
@@ -137,7 +145,7 @@ class Results:
         """How many percent `label` lies below each other algorithm at the last round, with a 95 % or other interval.
 
         Paired: both play the same users, arm sets and seeds, and only runs that both have count. The intervals are
-        t-intervals over users: of the ratio's logarithm, by the jackknife, and of the difference. columns="all" tells
+        t-intervals over users: of the ratio's logarithm, as in `exponent`, and of the difference. columns="all" tells
         also the label, all of the place, the pairs, and the `difference`, label's mean less the other's.
         """
         _checks.choice("metric", metric, self.metrics)
@@ -157,7 +165,7 @@ class Results:
                     found = statistics.paired(pairs, confidence)
                     rows.append(dict(zip(where, place, strict=True)) | {"label": label, "other": other} | found)
         table = pd.DataFrame(rows)
-        few = [*(c for c in where if final[c].nunique() > 1), "other", "percent_below", "low", "high"]
+        few = [*statistics.varied_places(final), "other", "percent_below", "low", "high"]
         return Table(table[few] if columns == "few" and len(table) else table)
 
     @property

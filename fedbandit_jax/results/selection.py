@@ -8,7 +8,7 @@ import pandas as pd
 from pandas.api.types import is_integer_dtype
 
 from fedbandit_jax import _checks
-from fedbandit_jax.results.statistics import PLACES, setting_columns, show
+from fedbandit_jax.results.statistics import PLACES, setting_columns, show, varied_places
 
 COLUMNS = ("few", "all")  # of a table: what varies, or every setting
 MOST_NAMED = 12  # values in an error
@@ -88,12 +88,9 @@ def varied_settings(table: pd.DataFrame) -> list[str]:
     """The places that vary, and the hyperparameters that vary for one algorithm."""
     titles = table["algorithm"] if "algorithm" in table else pd.Series("", table.index)
 
-    def varies(name: str) -> bool:
-        if name in PLACES:
-            return bool(table[name].nunique() > 1)
-        return bool(table[name].groupby(titles).nunique(dropna=False).max() > 1)
-
-    return [c for c in setting_columns(table) if c not in ("algorithm", "label") and varies(c)]
+    own = [c for c in setting_columns(table) if c not in ("algorithm", "label", *PLACES)]
+    varies = [c for c in own if table[c].groupby(titles).nunique(dropna=False).max() > 1]
+    return [*varied_places(table), *varies]
 
 
 def told_settings(table: pd.DataFrame, columns: str) -> list[str]:

@@ -10,7 +10,8 @@ from fedbandit_jax import _checks
 from fedbandit_jax.results.labels import labels_of
 
 CONFIDENCE = 0.95
-INTERVALS = ("t", "log")
+INTERVALS = ("auto", "t", "log")
+ENOUGH = 5  # users, to correct intervals for their skew
 LEAST_SHARE = 1e-9  # of a mean: what the other users have less of than this, they do not have
 PLACES = ("dataset", "clients", "arms", "horizon", "noise")  # where algorithms meet
 
@@ -29,24 +30,67 @@ def half_width(units: np.ndarray, axis: int = 0, confidence: float = CONFIDENCE)
     return np.asarray(t_quantile(n, confidence) * units.std(axis=axis, ddof=1) / np.sqrt(n))
 
 
-def log_half_width(units: np.ndarray, weights: np.ndarray, confidence: float = CONFIDENCE) -> np.ndarray:
-    """Half the t-interval of log(means) @ weights, of units (..., units, columns), by the jackknife.
+def mean_ends(
+    units: np.ndarray, mean: np.ndarray, interval: str = "auto", confidence: float = CONFIDENCE
+) -> tuple[np.ndarray, np.ndarray]:
+    """Low and high ends of the intervals of means, whose units are (units, columns).
 
-    It is the t-interval of the mean of Tukey's pseudo-values, U f - (U - 1) f_without_u. On the scale of logarithms it
-    covers what it says also where few units differ by factors. NaN for a single unit, or if one has all there is.
+    "t" is mean ± half, "log" the t-interval of the mean's logarithm. "auto" is for users that may differ by factors:
+    with h = half / mean from mean e^-h to mean e^(h + 2/3 h min(h, 1)), which is t where they are alike. Few skewed
+    users seldom have the largest among them, and then spread and mean are both too small: so the upper end is further.
+    How far, simulation says (benchmarks/coverage.py). It is t for fewer than five users, and where one is negative.
+    """
+    half = half_width(units, confidence=confidence)
+    if interval == "log":
+        half = t_quantile(len(units), confidence) * log_error(units.T[..., None], np.ones(1))
+        return mean * np.exp(-half), mean * np.exp(half)
+    if interval == "t" or len(units) < ENOUGH:
+        return mean - half, mean + half
+    positive = (mean > 0) & (units.min(axis=0) >= 0)
+    h = np.where(positive, half, 0) / np.where(positive, mean, 1)
+    low, high = mean * np.exp(-h), mean * np.exp(h + 2 / 3 * h * np.minimum(h, 1))
+    return np.where(positive, low, mean - half), np.where(positive, high, mean + half)
+
+
+def log_error(units: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """Standard error of log(means) @ weights, of units (..., units, columns), by the jackknife.
+
+    It is that of the mean of Tukey's pseudo-values, U f - (U - 1) f_without_u. NaN for a single unit, or if one has all
+    there is.
     """
     n = units.shape[-2]
     total = units.sum(axis=-2, keepdims=True)
     others = (total - units) / max(n - 1, 1)
     others = np.where(others > np.maximum(LEAST_SHARE * total / n, 0), others, np.nan)
-    return half_width((n - 1) * (np.log(others) @ weights), -1, confidence)
+    pseudo = (n - 1) * (np.log(others) @ weights)
+    return np.asarray(pseudo.std(axis=-1, ddof=min(n - 1, 1)) / np.sqrt(n))
 
 
-def t_quantile(units: int, confidence: float = CONFIDENCE) -> float:
+def effective_units(units: np.ndarray) -> np.ndarray:
+    """How many units of one size would weigh as much: (sum x)^2 / sum x^2 (Kish), in the column where it is most.
+
+    Two at least; and all of fewer than five, who say little of their skew.
+    """
+    n = units.shape[-2]
+    squares = (units**2).sum(axis=-2)
+    found = (units.sum(axis=-2) ** 2 / np.where(squares > 0, squares, np.nan)).max(axis=-1)
+    return np.asarray(np.maximum(found, 2 if n >= ENOUGH else n))
+
+
+def log_half_width(units: np.ndarray, weights: np.ndarray, confidence: float = CONFIDENCE) -> np.ndarray:
+    """Half the t-interval of a contrast log(means) @ weights, of units (..., units, columns), by the jackknife.
+
+    Logarithms, as units may differ by factors. Where a few have most of all there is, only they count: the degrees of
+    freedom are those of the effective units. NaN for a single unit, or if one has all there is.
+    """
+    return np.asarray(t_quantile(effective_units(units), confidence) * log_error(units, weights))
+
+
+def t_quantile(units: Any, confidence: float = CONFIDENCE) -> Any:
     """Of Student's t, for an interval of the mean of some units."""
     from scipy.special import stdtrit  # here, as it is slow to import
 
-    return float(stdtrit(units - 1, (1 + confidence) / 2))
+    return stdtrit(np.asarray(units) - 1.0, (1 + confidence) / 2)
 
 
 def half_width_given_users(group: pd.DataFrame, metric: str) -> float:
@@ -71,17 +115,13 @@ def share_interval(count: int, total: int) -> tuple[float, float]:
     return float(found.low), float(found.high)
 
 
-def mean_interval(group: pd.DataFrame, metric: str, interval: str = "t") -> pd.Series:
-    """Count, mean, standard deviation over runs, and the 95 % interval of the mean."""
+def mean_interval(
+    group: pd.DataFrame, metric: str, interval: str = "auto", confidence: float = CONFIDENCE
+) -> pd.Series:
+    """Count, mean, standard deviation over runs, and the interval of the mean."""
     mean = group[metric].mean()
-    units = interval_units(group.set_index("user")[[metric]])
-    if interval == "log":
-        factor = float(np.exp(log_half_width(units, np.ones(1))))
-        low, high = mean / factor, mean * factor
-    else:
-        half = float(half_width(units[:, 0]))
-        low, high = mean - half, mean + half
-    return pd.Series({"count": len(group), "mean": mean, "sd": group[metric].std(), "low": low, "high": high})
+    low, high = mean_ends(interval_units(group.set_index("user")[[metric]]), np.array([mean]), interval, confidence)
+    return pd.Series({"count": len(group), "mean": mean, "sd": group[metric].std(), "low": low[0], "high": high[0]})
 
 
 def paired(pairs: pd.DataFrame, confidence: float = CONFIDENCE) -> dict[str, float]:
@@ -149,6 +189,11 @@ def metric_columns(table: pd.DataFrame) -> list[str]:
     return list(table.columns[table.columns.get_loc("round") + 1 :])
 
 
+def varied_places(table: pd.DataFrame) -> list[str]:
+    """The places that take several values."""
+    return [c for c in PLACES if c in table and table[c].nunique() > 1]
+
+
 def varied_parameters(table: pd.DataFrame, columns: Sequence[str]) -> list[str]:
     """The columns of numbers that take several values for one algorithm."""
     found = []
@@ -177,7 +222,7 @@ def lines(table: pd.DataFrame, *swept: str) -> Iterator[tuple[str, str, pd.DataF
     for name in swept:
         numbers = pd.to_numeric(table[name], errors="coerce")
         table = table[numbers.notna()].assign(**{name: numbers[numbers.notna()]})
-    where = [c for c in PLACES if c in table and c not in swept and table[c].nunique() > 1]
+    where = [c for c in varied_places(table) if c not in swept]
     for key, rows in table.groupby(["label", *where], sort=False):
         yield key[0], ", ".join(f"{c}={show(v)}" for c, v in zip(where, key[1:], strict=True)), rows
 

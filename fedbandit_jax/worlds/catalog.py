@@ -99,7 +99,7 @@ class Catalog:
         users: Any,
         *,
         normalise: bool = True,
-        user_norm: str | float | None = None,
+        user_norm: str | float = "given",
         name: str = "custom",
         arm_names: Sequence[str] | None = None,
         key_term_names: Sequence[str] | None = None,
@@ -108,14 +108,12 @@ class Catalog:
     ) -> "Catalog":
         """Check three feature matrices (one row an item) and scale their rows.
 
-        Arms and key terms get unit norm, unless normalise=False. Users get `user_norm`: "unit", a positive number, or
-        "given", the norms that they have; by default "unit", and with normalise=False "given". Names are optional.
-        `origin` is kept for `describe`, with the norms that the rows had added.
+        Arms and key terms get unit norm, unless normalise=False. Users keep the norms that they have, as these decide
+        how large gaps are beside the noise; `user_norm` "unit" or a positive number gives all of them that norm. Names
+        are optional. `origin` is kept for `describe`, with the norms that the rows had added.
         """
         if not isinstance(normalise, bool):
             _checks.fail("normalise", normalise, "it must be True or False")
-        if user_norm is None:
-            user_norm = "unit" if normalise else "given"
         _checks.real_or_word("user_norm", user_norm, 0, float("inf"), "()", ("unit", "given"))
         given = dict(zip(MATRICES, (arms, key_terms, users), strict=True))
         scaled = {argument: _unit_rows(argument, value) for argument, value in given.items()}

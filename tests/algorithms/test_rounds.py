@@ -20,7 +20,7 @@ from fedbandit_jax.worlds.problem import sample_problem
 from fedbandit_jax.worlds.user import BLOCK, block_noise, question_noise
 from tests import reference
 
-CATALOG = fb.datasets.synthetic(seed=5, dim=6, num_arms=80, num_key_terms=25, num_users=8)
+CATALOG = fb.datasets.synthetic(seed=5, dim=6, num_arms=80, num_key_terms=25, num_users=8, user_norm="unit")
 ROUNDS = 2000
 sample = jax.jit(sample_problem, static_argnames=("max_clients", "max_arms"))
 
@@ -183,7 +183,7 @@ def test_shared_linucb_knows_the_bound_of_users():
 def test_the_engine_tells_the_bound_of_users():
     """The catalog's largest norm, whoever is played: as in a problem made by hand."""
     users = CATALOG.users * np.linspace(0.5, 3, len(CATALOG.users))[:, None]
-    long = fb.Catalog.from_arrays(CATALOG.arms, CATALOG.key_terms, users, user_norm="given")
+    long = fb.Catalog.from_arrays(CATALOG.arms, CATALOG.key_terms, users)
     setting = {"clients": 1, "arms": 9, "horizon": 300, "noise": 0.2}
     found = fb.simulate(long, fb.LinUCB(**THEORY), users=[2], dtype="float64", **setting).final()["regret"].iloc[0]
     with jax.enable_x64(True):

@@ -10,16 +10,19 @@ from typer.testing import CliRunner
 
 import fedbandit_jax as fb
 from fedbandit_jax.cli import main as cli
-from fedbandit_jax.results.numbers import with_half
+from fedbandit_jax.cli.run import assumption_2, line_up
+from fedbandit_jax.papers.fedconpe import BASELINES
+from fedbandit_jax.results.numbers import number
 
 TINY = ["--clients", "2", "--arms", "5", "--horizon", "300", "--users", "2", "--seeds", "2", "--seed", "3"]
+FEW = ["--algorithm", "Uniform", "--algorithm", "LinUCB", "--algorithm", "FedConPE"]
 
 
 @pytest.fixture(scope="module")
 def ran(tmp_path_factory):
     """`fedbandit run` on the paper's catalog; its output and its folder."""
     out = tmp_path_factory.mktemp("shell") / "new" / "folder"
-    result = CliRunner().invoke(cli.app, ["run", *TINY, "--N", "2", "--noise", "0.2", "--out", str(out)])
+    result = CliRunner().invoke(cli.app, ["run", *TINY, "--N", "2", "--noise", "0.2", *FEW, "--out", str(out)])
     assert result.exit_code == 0, result.output
     return result.output, out
 
@@ -29,8 +32,8 @@ def test_run_writes_its_files(ran):
     files = {"curves.parquet", "phases.parquet", "settings.json", "final.csv", "summary.csv", "regret.png"}
     assert {path.name for path in out.iterdir()} == files
     final = pd.read_csv(out / "final.csv")
-    assert len(final) == 2 * 2 * 2
-    assert set(final["label"]) == {"FedConPE", "Uniform"}
+    assert len(final) == 3 * 2 * 2
+    assert set(final["label"]) == {"FedConPE", "LinUCB", "Uniform"}
     assert (final[final["label"] == "FedConPE"]["N"] == 2).all()
     assert (final["noise"] == 0.2).all()
     summary = pd.read_csv(out / "summary.csv").set_index("label")
@@ -43,7 +46,7 @@ def test_what_run_did_is_what_its_options_said(ran):
     results = fb.Results.load(ran[1])
     again = fb.simulate(
         fb.datasets.synthetic(seed=3),
-        [fb.FedConPE(N=2.0), fb.Uniform()],
+        [fb.FedConPE(N=2.0, null_space="skip"), fb.LinUCB(), fb.Uniform()],
         clients=2,
         arms=5,
         horizon=300,
@@ -59,15 +62,37 @@ def test_run_prints_its_table(ran):
     output, out = ran
     words = " ".join(output.split())
     summary = fb.Results.load(out).summary().set_index("label")
-    for label in ("FedConPE", "Uniform"):
+    assert max(map(len, output.splitlines())) <= 80
+    for label in ("FedConPE", "LinUCB", "Uniform"):
         assert label in words
-        mean, high = summary.loc[label, ["mean", "high"]]
-        assert with_half(mean, high - mean) in words
+        mean, low, high = map(number, summary.loc[label, ["mean", "low", "high"]])
+        assert f"│ {mean} │ [{low}, {high}] │" in words
+    percent = fb.Results.load(out).compare("FedConPE").set_index("other").loc["LinUCB", "percent_below"]
+    told = f"{percent:.1f} % below" if percent >= 0 else f"{-percent:.1f} % above"
+    assert f"FedConPE's regret is {told} LinUCB's" in words or percent <= -100
     bound = fb.theory.regret_upper_bound(300, dim=50, clients=2, arms=5, N=2.0, sigma=0.2)
     assert f"{float(bound):,.0f}" in words
-    assert "upper bound" in words
+    norm = fb.datasets.synthetic(seed=3).user_bound
+    assert f"users of norm up to {norm:.3g}. M=2" in words
+    assert "for users of norm 1 at most: these are longer." in words
     assert "Good event in" in words
-    assert "8 federations in" in words
+    assert "12 runs in" in words
+    offered = fb.datasets.synthetic(seed=3).realised_C
+    assert f"of the phases. What it assumes fails here: C=1, but the key terms offer {offered:.3g}." in words
+
+
+def test_where_assumption_2_holds_nothing_is_said(catalog):
+    assert assumption_2(catalog, 0.99 * catalog.realised_C) == ""
+    assert "C=0.99, but" in assumption_2(catalog, 0.99)
+
+
+def test_everybody_plays_unless_named():
+    ours = fb.FedConPE(N=2.0)
+    titles = [one.title for one in line_up(ours, None)]
+    assert titles == ["FedConPE", *BASELINES, "SharedLinUCB", "Uniform"]
+    assert line_up(ours, ["Uniform", "FedConPE"]) == [ours, fb.Uniform()]
+    with pytest.raises(ValueError, match="algorithm='UCB' is not allowed: it must be 'FedConPE' or"):
+        line_up(ours, ["UCB"])
 
 
 def test_help():

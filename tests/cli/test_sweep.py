@@ -21,9 +21,11 @@ from fedbandit_jax.cli import sweep as cli_sweep
 from fedbandit_jax.cli import sweep_file
 from fedbandit_jax.engine import progress
 from fedbandit_jax.results.folders import stored_runs
+from tests.toml_files import DATA, written
 
 EXAMPLES = sorted((Path(__file__).parents[2] / "notebooks" / "sweeps").glob("*.toml"))
-SMALL = """
+SMALL = (
+    """
 clients = [2, 3]
 arms = 7
 horizon = 300
@@ -31,13 +33,9 @@ users = 2
 seeds = [0, 4]
 checkpoints = 8
 noise = 0.2
-
-[data]
-dim = 6
-num_arms = 60
-num_key_terms = 30
-num_users = 6
-
+"""
+    + DATA
+    + """
 [[algorithms]]
 name = "LinUCB"
 alpha = [0.5, 1]
@@ -45,12 +43,7 @@ alpha = [0.5, 1]
 [[algorithms]]
 name = "Uniform"
 """
-
-
-def written(folder, text):
-    path = folder / "small.toml"
-    path.write_text(text)
-    return path
+)
 
 
 def invoke(*arguments):

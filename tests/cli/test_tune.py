@@ -16,8 +16,10 @@ import fedbandit_jax as fb
 from fedbandit_jax.cli import main as cli
 from fedbandit_jax.cli import sweep_file
 from fedbandit_jax.results.folders import stored_runs
+from tests.toml_files import DATA, written
 
-SMALL = """
+SMALL = (
+    """
 clients = 2
 arms = 7
 horizon = 300
@@ -26,13 +28,9 @@ users = [0, 1]
 seeds = 3
 checkpoints = 1
 trials = 16
-
-[data]
-dim = 6
-num_arms = 60
-num_key_terms = 30
-num_users = 6
-
+"""
+    + DATA
+    + """
 [[algorithms]]
 name = "LinUCB"
 lam = 2
@@ -40,12 +38,7 @@ lam = 2
 [[algorithms]]
 name = "Uniform"
 """
-
-
-def written(folder, text=SMALL):
-    path = folder / "small.toml"
-    path.write_text(text)
-    return path
+)
 
 
 def invoke(*arguments):
@@ -53,7 +46,7 @@ def invoke(*arguments):
 
 
 def test_the_command_does_what_the_file_says(catalog, tmp_path):
-    file, out = written(tmp_path), tmp_path / "out"
+    file, out = written(tmp_path, SMALL), tmp_path / "out"
     result = invoke("tune", file, "--out", out)
     assert result.exit_code == 0, result.output
     given = [fb.LinUCB(lam=2), fb.Uniform()]
@@ -78,7 +71,7 @@ def test_the_command_does_what_the_file_says(catalog, tmp_path):
 
 
 def test_lines_of_json_and_more_trials(tmp_path):
-    file, out = written(tmp_path), tmp_path / "out"
+    file, out = written(tmp_path, SMALL), tmp_path / "out"
     counts = []
     for trials in (9, 16, 16):
         result = invoke("tune", file, "--out", out, "--json", "--trials", trials)

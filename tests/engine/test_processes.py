@@ -14,8 +14,10 @@ import pytest
 
 import fedbandit_jax as fb
 from fedbandit_jax.engine import processes
+from tests.toml_files import DATA
 
-SWEEP = """
+SWEEP = (
+    """
 clients = [2, 3]
 arms = 7
 horizon = 300
@@ -23,13 +25,9 @@ users = 3
 seeds = 6
 checkpoints = 8
 noise = {noise}
-
-[data]
-dim = 6
-num_arms = 60
-num_key_terms = 30
-num_users = 6
-
+"""
+    + DATA
+    + """
 [[algorithms]]
 name = "FedConPE"
 N = [1, 2]
@@ -37,6 +35,7 @@ N = [1, 2]
 [[algorithms]]
 name = "LinUCB"
 """
+)
 CODE = (
     "import jax; from fedbandit_jax.cli import main; from fedbandit_jax.engine import store; "
     "jax.config.update('jax_disable_most_optimizations', True); "

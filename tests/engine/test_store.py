@@ -263,6 +263,21 @@ def test_another_specification_is_refused(mixed, catalog, change, named):
     assert files(folder) == before
 
 
+def test_a_folder_made_with_unit_users_is_read_and_goes_on_with_them_alone(catalog, tmp_path, computed):
+    """What 0.1 drew: the same name, arms and directions of users, other norms."""
+    sizes = {"dim": 6, "num_arms": 60, "num_key_terms": 30, "num_users": 6}
+    unit = fb.datasets.synthetic(seed=0, **sizes, user_norm="unit")
+    old = fb.sweep(unit, fb.Uniform(), **SMALL, out=tmp_path)
+    message = "its runs were made with another catalog 'synthetic'; use another folder, or another name$"
+    with pytest.raises(ValueError, match=message) as caught:
+        fb.sweep(catalog, fb.Uniform(), **SMALL, out=tmp_path)
+    assert "\n" not in str(caught.value)
+    pd.testing.assert_frame_equal(fb.Results.load(tmp_path).summary(), old.summary())
+    del computed[:]
+    same(fb.sweep(unit, fb.Uniform(), **SMALL, out=tmp_path), old)
+    assert not computed
+
+
 def spoil_truncated(folder):
     path = sorted(folder.glob("curves-*.parquet"))[0]
     path.write_bytes(path.read_bytes()[:-100])

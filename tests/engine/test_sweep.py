@@ -367,7 +367,7 @@ def test_more_seeds_and_users_add_runs_and_change_none(catalog, played):
     same = more[(more["user"] < 2) & (more["seed"] < 2)].reset_index(drop=True)
     np.testing.assert_allclose(same[CURVES], played.to_pandas()[CURVES], rtol=1e-9, atol=1e-12)
     final = more[more["round"] == 600]
-    assert final["regret"].nunique() == len(final), "two runs played the same"
+    assert final["theta_error"].nunique() == len(final), "two runs met the same noise"
 
 
 def test_other_checkpoints_see_the_same_curves(catalog, played):

@@ -2,12 +2,14 @@
 
 import re
 
+import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 import pytest
 import scipy.stats
 
 import fedbandit_jax as fb
+from fedbandit_jax.algorithms import fedconpe
 from fedbandit_jax.papers import theory
 from fedbandit_jax.papers import theory_checks as checks
 from fedbandit_jax.papers.verdict import FAILS, HOLDS, UNDECIDED
@@ -43,6 +45,32 @@ def test_the_hard_instance():
     np.testing.assert_allclose(means[2], [gap, 0, 2 * gap, 0, 0])
     assert (np.linalg.norm(catalog.users, axis=1) <= 1).all()
     np.testing.assert_array_equal(catalog.arms @ catalog.arms.T, np.eye(d))
+
+
+def test_the_counterexample_to_the_eigenvalue_lemma():
+    """V = diag(0, .6), s = .375, C = .9, k = (.9, .436): the least eigenvalue is .292; s without the cross terms."""
+    algorithm = fb.FedConPE(N=4 / 3, C=0.9)
+    algorithm.check(dim=2, clients=1, arms=1, horizon=1000, noise=1.0)  # N C^2 >= 1
+    turn = np.arccos(0.9)
+    angles = np.linspace(turn, np.pi - turn, 4)
+    key_terms = np.stack([np.cos(angles), np.sin(angles)], axis=1)
+    around = np.linspace(0, np.pi, 10_001)
+    offered = np.abs(np.stack([np.cos(around), np.sin(around)], axis=1) @ key_terms.T).max(axis=1).min()
+    assert offered == pytest.approx(0.9), "Assumption 2 holds, and no more than that"
+    s = fedconpe.wanted_information(jnp.float32(0.5), 2, algorithm.N)
+    assert float(s) == pytest.approx(0.375)
+    V = jnp.diag(jnp.array([0, 0.6], jnp.float32))
+    pairs = fedconpe.uncertain_directions(V, s, jnp.array(True))
+    assert pairs.uploaded.tolist() == [True, False]
+    vectors = jnp.asarray(key_terms, jnp.float32)
+    nearest = fedconpe.nearest_key_terms(pairs.eigenvectors[None], vectors, "absolute")[0]
+    k = np.asarray(vectors[nearest[0]], float)
+    np.testing.assert_allclose(np.abs(k), [0.9, 0.436], atol=1e-3)
+    terms = fedconpe.KeyTerms(pairs.uploaded, nearest, vectors[nearest], jnp.zeros(2, jnp.float32))
+    assert float(algorithm.augmented_lambda_min(V, pairs, terms, s)) == pytest.approx(0.29175, abs=1e-4)
+    added = 0.375 / 0.9**2 * np.outer(k, k)
+    assert np.linalg.eigvalsh(np.diag([0, 0.6]) + added)[0] == pytest.approx(0.29175, abs=1e-4)
+    assert np.linalg.eigvalsh(np.diag([0, 0.6]) + np.diag(np.diag(added)))[0] == pytest.approx(0.375)
 
 
 # ------------------------------------------------------------------------------------------------- on made-up phases
@@ -120,6 +148,7 @@ def test_the_checks_run(tmp_path, monkeypatch):
     by_claim = {row["claim"]: row["verdict"] for row in rows}
     assert len(by_claim) == len(rows) == 17
     assert {row["experiment"] for row in rows} == {"theory"}
+    assert "on the hard instance neither of two algorithms has a regret below the lower bound" in by_claim
     for claim, verdict in by_claim.items():
         if any(word in claim for word in ("survives", "phase 2", "log2 T phases", "log2(T)", "Theorem 4")):
             assert verdict == HOLDS, claim

@@ -85,7 +85,7 @@ def test_text_is_text(folder, page):
     assert r"\*a\* \[b\](c)" in row
 
 
-def test_text_is_text_wherever_it_stands():
+def test_text_is_text_wherever_it_stands(tmp_path):
     """Quotes too, which would end an attribute, and lines, which cells keep apart."""
     odd = f"""{NASTY} "it's" </title>"""
     row = verdict("multi", odd, "holds", dataset=odd, claim=odd, figure=odd, why=odd)
@@ -93,13 +93,18 @@ def test_text_is_text_wherever_it_stands():
         "multi-a", odd, odd, {"data set": odd, odd: odd}, made_of(runs(odd, SPREAD)), "regret", note=odd
     )
     table = report.Table(odd, (odd,), [[f"{odd}\n{odd}"]], odd)
-    made = report.Report(odd, [odd], [figure], [table], [row, row | {"preset": "theory"}], {odd: odd}, [table])
-    page = report_text.page(made)
+    picture = report.Picture("picture", odd, plt.figure, odd)
+    picture.save(tmp_path)
+    made = report.Report(
+        odd, [odd], [figure], [table], [row, row | {"preset": "theory"}], {odd: odd}, [table], [picture]
+    )
+    page = report_text.page(made, tmp_path)
     assert NASTY not in page
     assert page.count("alert(") == without_scripts(page).count("alert(") + json.dumps(drawings(page)).count("alert(")
     told = Text(without_scripts(page))
     places = {
         "title, heading and intro": 3,
+        "picture": 2,
         "filter": 1,
         "glance": 3,
         "rows of verdicts": 5 + 4,

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from fedbandit_jax.results.numbers import number, with_half
+from fedbandit_jax.results.numbers import number, with_half, with_interval
 
 
 @pytest.mark.parametrize(
@@ -29,6 +29,22 @@ from fedbandit_jax.results.numbers import number, with_half
 )
 def test_a_mean_ends_where_its_interval_ends(mean, half, text):
     assert with_half(mean, half) == text
+
+
+@pytest.mark.parametrize(
+    ("mean", "low", "high", "text"),
+    [
+        (136.4, 84.7, 188.1, "136 ± 52"),
+        (89.6, 41.2, 312.7, "90 [41, 313]"),
+        (1504.7, 1211, 2103, "1,500 [1,210, 2,100]"),
+        (0.5, 0.42, 0.63, "0.500 [0.420, 0.630]"),
+        (3e17, 2e17, 5e17, "(3.0 [2.0, 5.0])e+17"),
+        (4552, 4552, 4552, "4,552"),
+        (4552, math.nan, math.nan, "4,552"),
+    ],
+)
+def test_an_interval_that_is_no_half_has_two_ends(mean, low, high, text):
+    assert with_interval(mean, low, high) == text
 
 
 @pytest.mark.parametrize(

@@ -1,13 +1,16 @@
 """Figures: what their artists show."""
 
+from itertools import pairwise
+
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 import scipy.stats
 from matplotlib.colors import to_rgb
+from matplotlib.text import Text
 
 import fedbandit_jax as fb
-from fedbandit_jax.results.drawing import COLORS, MARKERS, STYLES, pareto_front
+from fedbandit_jax.results.drawing import COLORS, MARKERS, STYLES, apart, pareto_front
 from tests.frames import PLACE, made_of, runs
 
 SPREAD = np.array([[0.8, 1.0], [0.9, 1.1], [1.2, 1.0]])  # (user, seed), of mean 1
@@ -99,7 +102,7 @@ def test_every_colour_stands_out_from_paper():
     assert all(1.05 / (luminance(color) + 0.05) > 2 for color in COLORS)
 
 
-@pytest.mark.parametrize("count", [1, 3, 4, 7])
+@pytest.mark.parametrize("count", [1, 3, 4])
 def test_legends_cover_no_data(count):
     ax = made_of([row for i in range(count) for row in runs(f"algorithm {i}", (1 + i) * SPREAD)]).plot.regret()
     ax.figure.canvas.draw()
@@ -110,6 +113,32 @@ def test_legends_cover_no_data(count):
     assert legend.x1 <= shown.x1
     assert legend.y1 <= shown.y1
     assert ax.get_window_extent().width > 0.5 * plt.rcParams["figure.figsize"][0] * ax.figure.dpi
+
+
+@pytest.mark.parametrize(("count", "y"), [(5, "linear"), (9, "log"), (12, "linear")])
+def test_names_of_many_curves_are_at_their_ends(count, y):
+    """Beside the axes, in the order of the curves, in their colours; none covers another, and all are seen."""
+    results = made_of([row for i in range(count) for row in runs(f"algorithm {i}", (1 + i**2) * SPREAD)])
+    ax = results.plot.curves("regret", y=y)
+    ax.figure.canvas.draw()
+    assert ax.get_legend() is None
+    names = [text for text in ax.texts if text.get_text()]
+    assert [name.get_text() for name in names] == [f"algorithm {i}" for i in range(count)]
+    assert [name.get_color() for name in names] == [line.get_color() for line in ax.lines]
+    boxes = [Text.get_window_extent(name) for name in names]
+    assert all(a.y1 <= b.y0 + 1 for a, b in pairwise(boxes)), "curves are ordered from the lowest to the highest"
+    for box in boxes:
+        assert box.x0 >= ax.get_window_extent().x1
+        assert box.x1 <= ax.figure.bbox.x1
+        assert ax.figure.bbox.y0 <= box.y0 < box.y1 <= ax.figure.bbox.y1
+    assert ax.get_window_extent().width > 0.5 * plt.rcParams["figure.figsize"][0] * ax.figure.dpi
+
+
+def test_heights_are_kept_where_they_are_apart():
+    np.testing.assert_allclose(apart(np.array([0.9, 0.1, 0.5]), 0.2), [0.9, 0.1, 0.5])
+    np.testing.assert_allclose(apart(np.array([0.5, 0.52, 0.1]), 0.1), [0.46, 0.56, 0.1])
+    np.testing.assert_allclose(apart(np.array([1.0, 1.0, 0.0]), 0.2), [0.8, 1.0, 0.0])
+    np.testing.assert_allclose(apart(np.zeros(3), 0.2), [0, 0.2, 0.4])
 
 
 # --------------------------------------------------------------------------------------------------- against

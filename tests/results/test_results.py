@@ -208,10 +208,15 @@ def test_the_interval_treats_users_as_the_units():
     """Seeds of a user are averaged first: they share the user, so they are no independent units."""
     rng = np.random.default_rng(0)
     values = 10 * rng.normal(size=(1, 1, 6, 1)) + rng.normal(size=(1, 1, 6, 4)) + 100
-    row = made_up(values, users=range(6), seeds=range(4)).summary(columns="all").iloc[0]
+    results = made_up(values, users=range(6), seeds=range(4))
+    row, auto = (results.summary(interval=name, columns="all").iloc[0] for name in ("t", "auto"))
     means = values[0, 0].mean(axis=1)
     low, high = scipy.stats.t.interval(0.95, 5, loc=means.mean(), scale=scipy.stats.sem(means))
     np.testing.assert_allclose(row[["mean", "low", "high"]].astype(float), [values.mean(), low, high], rtol=1e-12)
+    h = high / means.mean() - 1
+    ends = means.mean() * np.exp([-h, h + 2 / 3 * h**2])
+    np.testing.assert_allclose(auto[["low", "high"]].astype(float), ends, rtol=1e-12)
+    assert results.summary(columns="all").iloc[0].equals(auto)
     assert row["count"] == 24
     assert row["sd"] == pytest.approx(values.std(ddof=1), rel=1e-12)
 

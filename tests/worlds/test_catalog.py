@@ -31,7 +31,7 @@ def synthetic_by_the_letter(seed, dim, num_arms, num_key_terms, num_users):
         mean = sum(w * arms[i] for w, i in zip(weights, owners, strict=True)) / sum(weights) if owners else pseudo[k]
         key_terms.append(mean)
     users = rng.uniform(-1, 1, (num_users, dim))
-    return unit(np.array(arms)), unit(np.array(key_terms)), unit(users)
+    return unit(np.array(arms)), unit(np.array(key_terms)), users
 
 
 @pytest.mark.parametrize("seed", [0, 7])
@@ -51,13 +51,13 @@ def test_synthetic_has_the_papers_sizes():
     assert catalog.key_terms.shape == (1000, 50)
     assert catalog.users.shape == (200, 50)
     assert (catalog.dim, catalog.key_term_rank, catalog.name) == (50, 50, "synthetic")
-    for rows in (catalog.arms, catalog.key_terms, catalog.users):
+    for rows in (catalog.arms, catalog.key_terms):
         np.testing.assert_allclose(np.linalg.norm(rows, axis=1), 1, rtol=1e-12)
-    # A user's coordinates are independent and symmetric, so after scaling they have mean 0, second moment I / d and
-    # fourth moments below 3 / d^2. Five standard errors, for the largest of 2500 entries.
+    # A user's coordinates are independent and U(-1, 1): mean 0, second moment I / 3, and products of two of them have a
+    # variance of at most 1 / 9. Five standard errors, for the largest of 2500 entries.
     n, d = catalog.users.shape
-    assert np.abs(catalog.users.mean(axis=0)).max() < 5 / np.sqrt(d * n)
-    assert np.abs(catalog.users.T @ catalog.users / n - np.eye(d) / d).max() < 5 * np.sqrt(2 / n) / d
+    assert np.abs(catalog.users.mean(axis=0)).max() < 5 / np.sqrt(3 * n)
+    assert np.abs(catalog.users.T @ catalog.users / n - np.eye(d) / 3).max() < 5 / (3 * np.sqrt(n))
 
 
 def test_norms_of_synthetic_users():
@@ -68,6 +68,7 @@ def test_norms_of_synthetic_users():
     assert np.abs(drawn.users).max() <= 1
     assert drawn.user_bound == norms.max()
     assert 4.05 < np.median(norms) < 4.15
+    assert drawn.fingerprint == fb.datasets.synthetic(7).fingerprint, "the appendix does not scale them"
     np.testing.assert_allclose(unit_users.users, drawn.users / norms[:, None], rtol=1e-14)
     np.testing.assert_allclose(two.users, 2 * unit_users.users, rtol=1e-14)
     for other in (drawn, two):
@@ -119,12 +120,12 @@ def test_sizes_may_be_any_whole_number():
 # ------------------------------------------------------------------------------------------------- from_arrays
 
 
-def test_rows_are_scaled_to_unit_norm():
+def test_arms_and_key_terms_are_scaled_to_unit_norm():
     arms = [[3.0, 4.0], [0.0, -2.0]]
     catalog = fb.Catalog.from_arrays(arms, [[1, 1]], np.array([[5, 0]], np.float32), name="mine")
     np.testing.assert_allclose(catalog.arms, [[0.6, 0.8], [0, -1]], rtol=1e-15)
     np.testing.assert_allclose(catalog.key_terms, [[0.5**0.5, 0.5**0.5]], rtol=1e-15)
-    np.testing.assert_array_equal(catalog.users, [[1, 0]])
+    np.testing.assert_array_equal(catalog.users, [[5, 0]])
     assert catalog.arms.dtype == catalog.users.dtype == np.float64
     assert repr(catalog) == "Catalog('mine': 2 arms, 1 key terms, 1 users, d=2)"
     assert (catalog.dim, catalog.key_term_rank) == (2, 1)
@@ -132,7 +133,7 @@ def test_rows_are_scaled_to_unit_norm():
 
 
 def test_norms_of_users():
-    """Scaled like the others, to a number, or as given; S is the largest."""
+    """As given, or scaled like the others or to a number; S is the largest."""
     norms = {
         "unit": np.ones(4),
         "given": np.linalg.norm(ROWS, axis=1),
@@ -144,9 +145,10 @@ def test_norms_of_users():
         np.testing.assert_allclose(catalog.arms, unit(ROWS), rtol=1e-14)
         assert catalog.user_bound == pytest.approx(expected.max(), rel=1e-14)
         assert catalog.describe()["kept_norms"]["users"] == pytest.approx(np.quantile(expected, (0, 0.5, 1)))
+    assert fb.Catalog.from_arrays(ROWS, ROWS, ROWS, user_norm="unit").user_bound == 1.0, "to the bit"
     plain = fb.Catalog.from_arrays(ROWS, ROWS, ROWS)
-    assert plain.user_bound == 1.0, "to the bit"
-    assert plain.fingerprint == fb.Catalog.from_arrays(ROWS, ROWS, ROWS, user_norm="unit").fingerprint
+    np.testing.assert_array_equal(plain.users, ROWS)
+    assert plain.fingerprint == fb.Catalog.from_arrays(ROWS, ROWS, ROWS, user_norm="given").fingerprint
 
 
 def test_nothing_is_scaled_without_normalise():

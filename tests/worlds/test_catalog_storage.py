@@ -40,6 +40,25 @@ def test_comes_back_as_it_was(catalog, tmp_path):
     assert all(array.dtype != object for array in parts(path).values())
 
 
+def test_a_catalog_of_release_0_1_is_read_and_tells_its_norms(tmp_path):
+    """Its users had unit norm, and its options do not say so; the fingerprint is the one that 0.1 wrote."""
+    options = {"options": {"dim": 2, "features": "svd"}}
+    norms = {"norms": {"arms": [3.0] * 3, "key_terms": [1.0] * 3, "users": [4.0] * 3}}
+    text = json.dumps(
+        {"name": "old", "arm_names": None, "key_term_names": None, "user_ids": None, "origin": options | norms}
+    )
+    texts = {"text": text, "fingerprint": "126cef35374f1be83160030f3997fa8f"}
+    rows = {"arms": np.eye(2), "key_terms": np.eye(2), "users": np.eye(2)[1:]}
+    path = tmp_path / "old.npz"
+    np.savez(path, **rows, **{key: np.frombuffer(value.encode(), np.uint8) for key, value in texts.items()})
+    old = fb.Catalog.load(path)
+    assert old.user_bound == 1.0
+    shown = str(old.describe())
+    assert "user_norm" not in shown
+    assert "norms before scaling  arms 3 to 3, median 3; key terms 1 to 1, median 1; users 4 to 4, median 4" in shown
+    assert "norms                 arms 1 to 1, median 1; key terms 1 to 1, median 1; users 1 to 1, median 1" in shown
+
+
 def test_fingerprint_depends_on_everything():
     catalog = make()
     assert catalog.fingerprint == make().fingerprint
@@ -170,7 +189,7 @@ def test_description_of_sizes_norms_and_origin():
     assert "density               0.25" in shown
     assert "key terms span        2 of 3 dimensions: not all of R^d" in shown
     assert "norms before scaling  arms 1 to 5, median 2; key terms 1 to 2, median 1.5; users 3 to 3, median 3" in shown
-    assert "norms                 arms 1 to 1, median 1; key terms 1 to 1, median 1; users 1 to 1, median 1" in shown
+    assert "norms                 arms 1 to 1, median 1; key terms 1 to 1, median 1; users 3 to 3, median 3" in shown
 
 
 def test_realised_C_of_known_key_terms():  # noqa: N802
