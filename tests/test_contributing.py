@@ -1,18 +1,15 @@
-"""The algorithm in CONTRIBUTING.md, as a user would have it: a file outside the package."""
+"""The algorithm of the guide, as a user would have it: a file outside the package."""
 
 import importlib.util
-import re
-from pathlib import Path
 
 import numpy as np
 
 import fedbandit_jax as fb
-
-ROOT = Path(__file__).parent.parent
+from tests.examples import ROOT, blocks
 
 
 def test_the_example_runs(tmp_path, traced):
-    (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "CONTRIBUTING.md").read_text(), flags=re.DOTALL)
+    (code,) = blocks(ROOT / "notebooks" / "docs" / "guides" / "own-algorithm.md")
     file = tmp_path / "epsilon_greedy.py"
     file.write_text(code)
     assert len(code.splitlines()) <= 50

@@ -1,0 +1,220 @@
+"""What `mkdocs build` adds to the pages in docs/: a page per algorithm with a figure, the notebooks, and equations.
+
+Pages of algorithms are made from their classes: docstring, equation, hyperparameters. Figures are of one small sweep,
+kept in build/gallery, so that only the first build plays it. Equations become MathML, which browsers draw themselves.
+"""
+
+import dataclasses
+import html
+import inspect
+import math
+import re
+from pathlib import Path
+from typing import Any
+
+import fedbandit_jax as fb
+from fedbandit_jax.clocks.parameters import Between, OneOf, Parameter, declared
+
+HERE = Path(__file__).parent
+ROOT = HERE.parent
+ELSEWHERE = {
+    "benchmarks.md": "benchmarks/README.md",
+    "changelog.md": "CHANGELOG.md",
+    "figures/headline.png": "notebooks/figures/headline.png",
+}
+SETTING: dict[str, Any] = {"clients": 5, "arms": 50, "horizon": 2000, "users": 5, "seeds": 2}
+COMPANY = ("LinUCB", "Uniform")  # whom an algorithm is drawn beside
+EQUATION = re.compile(r"\$\$(.*?)\$\$", re.DOTALL)
+PART = re.compile(r"^(When|Paper): (.*?)(?=\n\n|\Z)", re.DOTALL | re.MULTILINE)
+
+
+# ---- the gallery
+
+
+def algorithms() -> dict[str, type[fb.Algorithm]]:
+    """The algorithms of the package, by name."""
+    return {name: kind for name, kind in sorted(fb.REGISTRY.items()) if kind.__module__.startswith("fedbandit_jax.")}
+
+
+def parts(kind: type) -> dict[str, str]:
+    """The docstring of an algorithm, apart: its first sentence, its text with equations, when to use it, its paper."""
+    text = inspect.getdoc(kind) or ""
+    said = {name.lower(): " ".join(words.split()) for name, words in PART.findall(text)}
+    first, _, rest = PART.sub("", text).strip().partition("\n\n")
+    return {"first": " ".join(first.split()), "text": rest.strip(), **said}
+
+
+def interval(about: Parameter) -> str:
+    """What a hyperparameter may be, in words of a table."""
+    allowed = [f'`"{word}"`' for word in about.words]
+    if about.low is not None:
+        left, right = about.ends
+        high = "∞" if math.isinf(about.high) else f"{about.high:g}"
+        allowed.insert(0, f"{left}{about.low:g}, {high}{')' if high == '∞' else right}")
+    return ", ".join([*allowed, *(["`None`"] if about.optional else [])])
+
+
+def searched(space: Between | OneOf | None) -> str:
+    """Where a tuner looks, in words of a table."""
+    if space is None:
+        return ""
+    if isinstance(space, OneOf):
+        return " or ".join(space.words)
+    return f"{space.low:g} to {space.high:g}{', log' if space.log else ''}"
+
+
+def table(kind: type) -> str:
+    """The hyperparameters of an algorithm: its own first."""
+    about = declared(kind)
+    defaults = {field.name: field.default for field in dataclasses.fields(kind)}
+    rows = [f"| `{name}` | `{defaults[name]!r}` | {interval(a)} | {searched(a.search)} |" for name, a in about.items()]
+    for name in defaults.keys() - about.keys():
+        allowed = '`"log"`, `"linear"`, a function b(t)' if name == "schedule" else ""
+        rows.append(f"| `{name}` | `{defaults[name]!r}` | {allowed} | |")
+    if not rows:
+        return "It has no hyperparameters."
+    return "\n".join(["| name | default | allowed | tuned over |", "| --- | --- | --- | --- |", *rows])
+
+
+def family(kind: type) -> str:
+    """Where inherited hyperparameters are explained: in another page, or here if the parent has none."""
+    for parent in kind.__mro__[1:]:
+        if parent.__name__ in algorithms():
+            return f"The others are those of [{parent.__name__}]({parent.__name__}.md)."
+        if declared(parent) if dataclasses.is_dataclass(parent) else {}:
+            return (inspect.getdoc(parent) or "").partition("\n\n")[2]
+    return ""
+
+
+def page(name: str) -> str:
+    """The page of an algorithm."""
+    kind, said = algorithms()[name], parts(algorithms()[name])
+    others = " and ".join(other for other in COMPANY if other != name)
+    return f"""# {name}
+
+{said["first"]}
+
+**When to use it:** {said["when"]}
+
+**Paper:** {said["paper"]}
+
+```python
+import fedbandit_jax as fb
+
+catalog = fb.datasets.synthetic(seed=0)
+results = fb.simulate(catalog, fb.{name}(), clients=5, arms=50, horizon=2000, users=5, seeds=2)
+print(results.summary())
+```
+
+![Regret of {name}]({name}.svg){{ .figure }}
+
+*{name} beside {others}, all with their defaults: {in_words(SETTING)}, synthetic data in 10 dimensions. Means over
+users, with 95 % intervals. Other constants, more clients or another horizon may turn the order around.*
+
+## How it plays
+
+{said["text"]}
+
+## Hyperparameters
+
+{table(kind)}
+
+{family(kind)}
+
+[Reference](../reference/algorithms.md#fedbandit_jax.{name}){{ .md-button }}
+"""
+
+
+def in_words(setting: dict[str, Any]) -> str:
+    return "M = {clients}, K = {arms}, T = {horizon}, {users} users x {seeds} seeds".format(**setting)
+
+
+def cards() -> str:
+    """The gallery: a card for each algorithm."""
+    found = [
+        f"-   [![{name}]({name}.svg)]({name}.md)\n\n    **[{name}]({name}.md)**: {parts(kind)['first']}\n"
+        for name, kind in algorithms().items()
+    ]
+    return "\n".join(['<div class="grid cards" markdown>\n', *found, "</div>\n"])
+
+
+def figures(folder: Path, catalog: fb.Catalog | None = None, **smaller: Any) -> dict[str, Path]:
+    """A figure for each algorithm, of runs that the folder keeps."""
+    catalog = catalog or fb.datasets.synthetic(seed=0, dim=10, num_arms=1000, num_key_terms=200, num_users=20)
+    everyone = [kind() for kind in algorithms().values()]
+    results = fb.sweep(catalog, everyone, **SETTING | smaller, out=folder / "runs", progress=False)
+    titles = {algorithm.name: algorithm.title for algorithm in everyone}
+    return {name: draw(results, [titles[name], *COMPANY], folder / f"{name}.svg") for name in titles}
+
+
+def draw(results: fb.Results, labels: list[str], path: Path) -> Path:
+    """Regret of some algorithms, the first of them in the first colour."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    labels = list(dict.fromkeys(labels))
+    with fb.plots.style(figure_figsize=(4.6, 3.0), svg_hashsalt="fedbandit"):
+        axes = fb.plots.Plots(results.only(*labels), labels).curves("regret", y="log")
+        axes.figure.savefig(path, metadata={"Date": None})
+        plt.close(axes.figure)
+    return path
+
+
+# ---- equations
+
+
+def mathml(text: str) -> str:
+    """Equations that arithmatex has marked, as MathML."""
+    from latex2mathml.converter import convert
+
+    def one(found: re.Match) -> str:
+        shown = found["open"] == "\\["
+        return convert(html.unescape(found["latex"]).strip(), display="block" if shown else "inline")
+
+    marked = r'<(?P<tag>span|div) class="arithmatex">(?P<open>\\[\[(])(?P<latex>.*?)\\[\])]</(?P=tag)>'
+    return re.sub(marked, one, text, flags=re.DOTALL)
+
+
+def at_home(text: str) -> str:
+    """A notebook without the script that would be fetched for equations, its links those of the site."""
+    text = re.sub(r"<!-- Load mathjax -->.*?<!-- End of mathjax configuration -->", "", text, flags=re.DOTALL)
+    text = re.sub(r'href="(\w+)\.ipynb', r'href="\1.html', text)
+    return text.replace("../CONTRIBUTING.md", "../guides/own-algorithm.html")
+
+
+# ---- what mkdocs calls
+
+
+def on_config(config: Any) -> Any:
+    """The pages of the algorithms join the section of their gallery."""
+    (section,) = (pages for entry in config.nav for name, pages in entry.items() if name == "Algorithms")
+    section.extend({name: f"algorithms/{name}.md"} for name in algorithms())
+    return config
+
+
+def on_files(files: Any, config: Any) -> Any:
+    """Add the gallery, the notebooks, and what stands elsewhere in the repository."""
+    from mkdocs.structure.files import File
+
+    elsewhere = {target: ROOT / source for target, source in ELSEWHERE.items()}
+    elsewhere |= {f"algorithms/{name}.svg": path for name, path in figures(ROOT / "build" / "gallery").items()}
+    for target, path in elsewhere.items():
+        files.append(File.generated(config, target, abs_src_path=str(path)))
+    for name in algorithms():
+        files.append(File.generated(config, f"algorithms/{name}.md", content=page(name)))
+    for path in sorted(HERE.glob("*.ipynb")):  # as files of another folder: the plugin reads them itself
+        files.append(File(f"{HERE.name}/{path.name}", str(ROOT), config.site_dir, config.use_directory_urls))
+    return files
+
+
+on_files.mkdocs_priority = 100  # type: ignore[attr-defined]  # before the plugins, so that they see the notebooks
+
+
+def on_page_markdown(text: str, page: Any, config: Any, files: Any) -> str:
+    return text.replace("<!-- cards -->", cards())
+
+
+def on_page_content(text: str, page: Any, config: Any, files: Any) -> str:
+    return at_home(text) if page.file.src_uri.endswith(".ipynb") else mathml(text)
