@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 OLDEST := .venv-oldest
 
-.PHONY: run test test-oldest lint bench clean
+.PHONY: run test test-oldest lint bench docs release clean
 
 run: $(READY)
 	$(BIN)/fedbandit run $(ARGS)
@@ -27,6 +27,17 @@ lint: $(READY)
 bench: $(READY)
 	$(BIN)/fedbandit bench $(ARGS)
 
+# The site, into build/site; make docs ARGS=serve shows it while you write.
+docs: $(VENV)/.docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs $(or $(ARGS),build --strict) --config-file notebooks/mkdocs.yml
+
+# The archives for PyPI, into dist, and the wheel tried out where there is no checkout.
+release: $(VENV)/.release
+	rm -rf dist
+	$(BIN)/python -m build
+	$(BIN)/twine check --strict dist/*
+	$(PYTHON) tests/check_wheel.py dist/*.whl
+
 clean:
 	rm -rf $(VENV) $(OLDEST) build dist *.egg-info
 
@@ -35,6 +46,10 @@ $(READY): pyproject.toml
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(BIN)/python -m pip install --quiet --editable ".[test]"
 	touch $(READY)
+
+$(VENV)/.docs $(VENV)/.release: $(VENV)/.%: $(READY)
+	$(BIN)/python -m pip install --quiet --editable ".[$*]"
+	touch $@
 
 $(OLDEST)/.ready: pyproject.toml
 	$(PYTHON) -m venv $(OLDEST)
