@@ -22,7 +22,7 @@ from fedbandit_jax.algorithms import (  # noqa: E402
     Uniform,
 )
 from fedbandit_jax.clocks.base import REGISTRY, Algorithm, Trace  # noqa: E402
-from fedbandit_jax.clocks.parameters import Between, OneOf, param  # noqa: E402
+from fedbandit_jax._parameters import Between, OneOf, param  # noqa: E402
 from fedbandit_jax.clocks.rounds import Client, RoundAlgorithm  # noqa: E402
 from fedbandit_jax.engine.calls import simulate, sweep  # noqa: E402
 from fedbandit_jax.linalg import regression  # noqa: E402
@@ -33,6 +33,7 @@ from fedbandit_jax.papers.tuning import tune  # noqa: E402
 from fedbandit_jax.results.results import Results  # noqa: E402
 from fedbandit_jax.worlds.catalog import Catalog  # noqa: E402
 from fedbandit_jax.worlds.problem import Problem  # noqa: E402
+from fedbandit_jax.worlds.world import World  # noqa: E402
 
 __all__ = [
     "REGISTRY",
@@ -55,6 +56,7 @@ __all__ = [
     "Trace",
     "Tuning",
     "Uniform",
+    "World",
     "datasets",
     "g_optimal_design",
     "param",

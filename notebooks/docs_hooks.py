@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import fedbandit_jax as fb
-from fedbandit_jax.clocks.parameters import Between, OneOf, Parameter, declared
+from fedbandit_jax._parameters import Between, OneOf, Parameter, declared
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent

@@ -7,11 +7,12 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float, Int, Key
 
-from fedbandit_jax.clocks.parameters import Between, Hyperparameter, param
+from fedbandit_jax._parameters import Between, Hyperparameter, param
+from fedbandit_jax.clocks.base import MadeFor
 from fedbandit_jax.clocks.rounds import Client, Questions, RoundAlgorithm
 from fedbandit_jax.linalg import regression
 from fedbandit_jax.linalg.portable import argmax, matvec
-from fedbandit_jax.linalg.regression import RankOneUpdate, Ridge, learn_pull, pull_gain
+from fedbandit_jax.linalg.regression import Ridge, learn_pull
 
 
 class State(NamedTuple):
@@ -21,7 +22,7 @@ class State(NamedTuple):
     gram: Float[Array, "d d"]  # sum k k'
     moment: Float[Array, " d"]  # sum k r
     inverse: Float[Array, "d d"]  # Mt^-1 = (lam_t I + sum k k')^-1
-    spread: Float[Array, " K"]  # x' M^-1 Mt^-1 M^-1 x of every arm
+    spread: Float[Array, "*K"]  # x' M^-1 Mt^-1 M^-1 x of every arm of a fixed set, or else the matrix itself
     questions: Float[Array, ""]  # asked so far
 
 
@@ -47,6 +48,7 @@ class ConUCB(RoundAlgorithm):
     """
 
     asks_key_terms: ClassVar[bool] = True
+    made_for: ClassVar[MadeFor] = {}
 
     lam: Hyperparameter = param(0.5, low=0, high=1, ends="()", search=Between(0.05, 0.95, log=False))
     lam_t: Hyperparameter = param(1.0, low=0, ends="()", search=Between(0.01, 10))
@@ -57,29 +59,35 @@ class ConUCB(RoundAlgorithm):
     schedule: Hyperparameter = "log"
 
     def start(self, client: Client) -> State:
-        ridge = regression.start(client.arms, 1 - self.lam)
+        ridge = regression.start(client.arms, 1 - self.lam, fixed=client.fixed)
         zero = jnp.zeros_like(ridge.inverse)
         inverse = jnp.eye(len(zero), dtype=zero.dtype) / self.lam_t
         # Unit arms start with the same spread, exactly, so that ties break by index.
-        return State(ridge, zero, zero[0], inverse, ridge.widths / ((1 - self.lam) * self.lam_t), zero[0, 0])
+        spread = ridge.widths if client.fixed else ridge.inverse
+        return State(ridge, zero, zero[0], inverse, spread / ((1 - self.lam) * self.lam_t), zero[0, 0])
 
     def choose(self, state: State, client: Client, key: Key[Array, ""]) -> Int[Array, ""]:
         alpha, alpha_t = self.radii(state, client)
-        spread = jnp.sqrt(jnp.maximum(state.spread, 0))
-        scores = state.ridge.means + self.lam * alpha * state.ridge.lengths() + (1 - self.lam) * alpha_t * spread
+        means, widths = regression.means_and_widths(state.ridge, client.arms)
+        spread = state.spread if client.fixed else regression.quadratic_forms(client.arms, state.spread)
+        lengths, lengths_t = regression.square_root(widths), regression.square_root(spread)
+        scores = means + self.lam * alpha * lengths + (1 - self.lam) * alpha_t * lengths_t
         return argmax(jnp.where(client.mask, scores, -jnp.inf))
 
     def learn(self, state: State, client: Client, arm: Int[Array, ""], reward: Float[Array, ""]) -> State:
-        """With u = M^-1 x and v = M^-1 Mt^-1 u, M^-1 Mt^-1 M^-1 changes by -g (u v' + v u') + g^2 (u' Mt^-1 u) u u'.
-
-        The factor u' Mt^-1 u is the spread of the arm pulled.
-        """
-        u = matvec(state.ridge.inverse, client.arms[arm])
-        v = matvec(state.ridge.inverse, matvec(state.inverse, u))
-        along, across = matvec(client.arms, u), matvec(client.arms, v)
-        update = RankOneUpdate(u, pull_gain(state.ridge, arm, self.lam), along)
-        change = update.gain * along * (update.gain * state.spread[arm] * along - 2 * across)
-        return state._replace(ridge=learn_pull(state.ridge, update, arm, reward), spread=state.spread + change)
+        """With u = M^-1 x and v = M^-1 Mt^-1 u, M^-1 Mt^-1 M^-1 changes by -g (u v' + v u') + g^2 (u' Mt^-1 u) u u'."""
+        update = regression.update_of_pull(state.ridge, client.arms, arm, self.lam)
+        g, u = update.gain, update.u
+        w = matvec(state.inverse, u)
+        v = matvec(state.ridge.inverse, w)
+        if client.fixed:
+            along, across = update.projections, matvec(client.arms, v)
+            change = g * along * (g * state.spread[arm] * along - 2 * across)  # u' Mt^-1 u is the arm's own spread
+        else:
+            half = g * jnp.outer(u, g * (u @ w) / 2 * u - v)
+            change = half + half.T
+        ridge = learn_pull(state.ridge, update, client.arms, arm, reward)
+        return state._replace(ridge=ridge, spread=state.spread + change)
 
     def ask(self, state: State, client: Client, questions: Questions) -> State:
         terms = client.key_terms
@@ -118,7 +126,8 @@ class ConUCB(RoundAlgorithm):
         inverse = half.T @ half
         ridge = state.ridge._replace(extra_moment=(1 - self.lam) * (inverse @ state.moment))
         ridge = regression.recompute(ridge, client.arms, 1 - self.lam, self.lam)
-        spread = ((client.arms @ ridge.inverse @ half.T) ** 2).sum(axis=1)
+        root = ridge.inverse @ half.T  # M^-1 Mt^-1 M^-1 is its square
+        spread = ((client.arms @ root) ** 2).sum(axis=1) if client.fixed else root @ root.T
         return state._replace(ridge=ridge, inverse=inverse, spread=spread)
 
     def theta_hat(self, state: State) -> Float[Array, " d"]:

@@ -22,9 +22,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from fedbandit_jax import _checks
-from fedbandit_jax.clocks.base import Algorithm
+from fedbandit_jax.clocks.base import Algorithm, MadeFor
 from fedbandit_jax.clocks.elimination import PhaseElimination, PhaseQuestions, pooled_radius
-from fedbandit_jax.clocks.parameters import Between, Hyperparameter, param
+from fedbandit_jax._parameters import Between, Hyperparameter, param
 from fedbandit_jax.clocks.phases import Clock, Randomness, round_counts
 from fedbandit_jax.linalg.design import weighted_gram
 from fedbandit_jax.linalg.eigenvalues import eigenpairs, least_eigenvalue
@@ -95,6 +95,9 @@ class FedConPE(PhaseElimination):
     """
 
     asks_key_terms: ClassVar[bool] = True
+    made_for: ClassVar[MadeFor] = PhaseElimination.made_for | {
+        "shared_noise": ("sums up the answers of a whole phase", (False,))
+    }
 
     N: Hyperparameter = param(1.0, low=0, ends="()", search=Between(1, 30))  # with C = 1, N C^2 >= 1
     C: Hyperparameter = param(1.0, low=0, high=1, ends="(]", words=("realised", "catalog"))
@@ -126,7 +129,7 @@ class FedConPE(PhaseElimination):
         self, problem: Problem, clock: Clock, weights: Float[Array, "M K"], random: Randomness
     ) -> PhaseQuestions:
         """Clients upload the weak directions of their designs; the server sends key terms to ask about."""
-        s = wanted_information(clock.eps, problem.theta.size, self.N)
+        s = wanted_information(clock.eps, problem.dim, self.N)
         V = jax.vmap(weighted_gram)(problem.arms, weights)
         directions = jax.vmap(lambda V, real: uncertain_directions(V, s, real, self.null_space))(V, problem.client_mask)
         nearest = nearest_key_terms(directions.eigenvectors, problem.key_terms, self.key_term_rule)

@@ -34,11 +34,13 @@ class LinPE(PhaseElimination):
         return clock.eps
 
     def run(self, key: Key[Array, ""], problem: Problem, checkpoints: Float[Array, " P"]) -> Trace:
-        def alone(arms: Float[Array, "K d"], mask: Bool[Array, " K"], i: Int[Array, ""]) -> Trace:
-            own = problem._replace(arms=arms[None], arm_mask=mask[None], client_ids=i[None])
+        def alone(
+            arms: Float[Array, "K d"], mask: Bool[Array, " K"], theta: Float[Array, " d"], i: Int[Array, ""]
+        ) -> Trace:
+            own = problem._replace(arms=arms[None], arm_mask=mask[None], theta=theta[None], client_ids=i[None])
             return super(LinPE, self).run(key, own, checkpoints)
 
-        traces = jax.vmap(alone)(problem.arms, problem.arm_mask, problem.client_ids)
+        traces = jax.vmap(alone)(problem.arms, problem.arm_mask, problem.theta, problem.client_ids)
         real = problem.client_mask[:, None]
         return Trace(
             regret=jnp.where(real, traces.regret, 0).sum(axis=0),

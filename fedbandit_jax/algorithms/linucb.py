@@ -1,11 +1,13 @@
 """LinUCB: the optimistic linear bandit, each client alone."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Key
 
-from fedbandit_jax.clocks.parameters import Between, Hyperparameter, param
+from fedbandit_jax._parameters import Between, Hyperparameter, param
+from fedbandit_jax.clocks.base import MadeFor
 from fedbandit_jax.clocks.rounds import Client, RoundAlgorithm
 from fedbandit_jax.linalg import regression
 from fedbandit_jax.linalg.portable import argmax
@@ -26,13 +28,15 @@ class LinUCB(RoundAlgorithm):
     Paper: Abbasi-Yadkori, Pál and Szepesvári, "Improved Algorithms for Linear Stochastic Bandits", NeurIPS 2011.
     """
 
+    made_for: ClassVar[MadeFor] = {}
+
     alpha: Hyperparameter = param(0.5, low=0, ends="[)", words=("theory",), search=Between(0.01, 2))
     lam: Hyperparameter = param(1.0, low=0, ends="()", search=Between(0.01, 10))
     delta: Hyperparameter = param(0.1, low=0, high=1, ends="()")
     sigma: Hyperparameter = param(None, low=0, ends="[)")
 
     def start(self, client: Client) -> Ridge:
-        return regression.start(client.arms, self.lam)
+        return regression.start(client.arms, self.lam, fixed=client.fixed)
 
     def choose(self, state: Ridge, client: Client, key: Key[Array, ""]) -> Int[Array, ""]:
         return argmax(self.ucb(state, client))
@@ -56,5 +60,6 @@ class LinUCB(RoundAlgorithm):
         )
 
     def ucb(self, state: Ridge, client: Client) -> Float[Array, " K"]:
-        scores = state.means + self.radius(state, client) * state.lengths()
+        means, widths = regression.means_and_widths(state, client.arms)
+        scores = means + self.radius(state, client) * regression.square_root(widths)
         return jnp.where(client.mask, scores, -jnp.inf)

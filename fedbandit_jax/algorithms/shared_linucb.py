@@ -10,11 +10,12 @@ from jaxtyping import Array, Float, Int, Key
 
 from fedbandit_jax.algorithms.linucb import LinUCB
 from fedbandit_jax.clocks.base import Trace
-from fedbandit_jax.clocks.rounds import Client, Info, play_rounds
+from fedbandit_jax.clocks.rounds import CHOICES, Client, Info, client_of, play_rounds
 from fedbandit_jax.linalg import regression
 from fedbandit_jax.linalg.portable import argmax
 from fedbandit_jax.linalg.regression import Ridge
 from fedbandit_jax.worlds.problem import Problem
+from fedbandit_jax.worlds.stage import OneByOne, Stage, Together, stages_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,7 +26,8 @@ class SharedLinUCB(LinUCB):
        V = \lambda I + \sum_{i=1}^{M} \sum_{s<t} x_{i,s} x_{i,s}^\top $$
 
     In a round all clients choose with the same V, then all their rewards enter it. A round costs M (d + 1) scalars up
-    and d^2 + d down. To the clock the federation is one client with M K arms that pulls M of them at once.
+    and d^2 + d down; where one client comes at a time, d + 1 up and d^2 + d down. To the clock the federation is one
+    client with M K arms that pulls M of them at once, or one whose arms are those of the client that comes.
 
     When: to see what messages without limit would buy.
 
@@ -36,34 +38,41 @@ class SharedLinUCB(LinUCB):
 
     independent_clients: ClassVar[bool] = False
 
-    def choose(self, state: Ridge, client: Client, key: Key[Array, ""]) -> Int[Array, " M"]:
+    def choose(self, state: Ridge, client: Client, key: Key[Array, ""]) -> Int[Array, "*M"]:
         first = client.context
-        scores = self.ucb(state, client).reshape(len(first), -1)
-        return first + jax.vmap(argmax)(scores)
+        scores = self.ucb(state, client)
+        return argmax(scores) if first is None else first + jax.vmap(argmax)(scores.reshape(len(first), -1))
 
     def learn(  # type: ignore[override]
-        self, state: Ridge, client: Client, arm: Int[Array, " M"], reward: Float[Array, " M"]
+        self, state: Ridge, client: Client, arm: Int[Array, "*M"], reward: Float[Array, "*M"]
     ) -> tuple[Ridge, Info]:
+        d = state.theta.size
+        if client.context is None:
+            return regression.pull(state, client.arms, arm, reward), {"communication": 2 * d + 1 + d * d}
+
         def add(i: Int[Array, ""], state: Ridge) -> Ridge:
             return regression.pull(state, client.arms, arm[i], reward[i])
 
-        d = state.theta.size
         real = client.mask.reshape(len(arm), -1).any(axis=1).sum()  # padded clients see and send nothing
         learned = lax.fori_loop(0, len(arm), add, state)
         sent = real * (d + 1) + d * d + d
         return learned._replace(observations=state.observations + real), {"communication": sent}
 
     def run(self, key: Key[Array, ""], problem: Problem, checkpoints: Float[Array, " P"]) -> Trace:
+        stages = stages_of(problem, key)
         M, K, d = problem.arms.shape
-        together = Client(
-            problem.arms.reshape(M * K, d),
-            problem.arm_mask.reshape(M * K),
-            problem.key_terms,
-            problem.noise,
-            context=K * jnp.arange(M, dtype=jnp.int32),  # the first arm of each client
-            user_bound=problem.user_bound,
-        )
-        keys = jax.vmap(lambda i: jax.random.fold_in(key, i))(problem.client_ids)
-        curves = play_rounds(self, keys, together, problem.theta, problem.losses.reshape(M * K), checkpoints)
+        client = client_of(problem, stages, None)
+        choice_key = jax.random.fold_in(jax.random.fold_in(key, problem.client_ids[0]), CHOICES)
+        if problem.world.arrivals == "one":
+            # Whoever comes brings other arms, so that to the learner they are redrawn.
+            stage: Stage = OneByOne(stages, problem.arrivals_key, problem.federation)
+            client = client._replace(arms=jnp.full_like(client.arms[0], jnp.nan), mask=client.mask[0], fixed=False)
+        else:
+            stage = Together(stages)
+            first = K * jnp.arange(M, dtype=jnp.int32)  # arm of each client
+            client = client._replace(
+                arms=client.arms.reshape(M * K, d), mask=client.mask.reshape(M * K), context=first
+            )
+        curves = play_rounds(self, stage, client, choice_key, checkpoints)
         counts = curves.counts
         return Trace(counts["regret"], curves.asked, counts["communication"], curves.theta_error)

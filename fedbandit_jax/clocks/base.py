@@ -9,12 +9,15 @@ import jax
 from jaxtyping import Array, Float, Key
 
 from fedbandit_jax import _checks
-from fedbandit_jax.clocks.parameters import annotated, declared
+from fedbandit_jax._parameters import Configured, annotated, declared
 from fedbandit_jax.worlds.catalog import Catalog
 from fedbandit_jax.worlds.problem import Problem
+from fedbandit_jax.worlds.world import World
 
 REGISTRY: dict[str, type["Algorithm"]] = {}
 NOTHING: dict[str, Any] = {}
+# Which words of a field of the world an algorithm plays in, and why no others: "FedConPE plays phases on fixed arms, so".
+MadeFor = dict[str, tuple[str, tuple[Any, ...]]]
 
 
 class Trace(NamedTuple):
@@ -36,6 +39,7 @@ MEANS = ("conversations", "theta_error")  # over clients; all others are sums
 IDENTITY = (
     *("run", "name", "dataset", "algorithm", "label", "hyperparameters"),
     *("clients", "arms", "horizon", "noise", "user", "seed", "at"),
+    *("world", *World.__dataclass_fields__),
 )
 COLUMNS = (*IDENTITY, "round", "phase", *Trace._fields, "count", "mean", "sd", "low", "high")
 QUANTILE = re.compile(r"q\d+(\.\d+)?")
@@ -45,7 +49,7 @@ def is_column(name: str) -> bool:
     return name in COLUMNS or QUANTILE.fullmatch(name) is not None
 
 
-class Algorithm:
+class Algorithm(Configured):
     """Base class: subclass it as a frozen dataclass whose fields are the hyperparameters.
 
     Numbers are traced leaves of the pytree, so a new value never recompiles; strings, None, bools
@@ -55,20 +59,39 @@ class Algorithm:
     name: ClassVar[str]
     asks_key_terms: ClassVar[bool] = False
     independent_clients: ClassVar[bool] = False  # clients never meet: each may be played apart from the others
+    made_for: ClassVar[MadeFor] = {
+        "contexts": ("plays on fixed arms", ("fixed",)),
+        "arrivals": ("plays all clients in every round", ("all",)),
+        "rewards": ("draws Gaussian rewards itself", ("gaussian",)),
+    }
     revision: ClassVar[int] = 1  # of an algorithm of the package: another number when it plays otherwise than before
-    static: ClassVar[tuple[str, ...]] = ()  # numbers that are fixed at compile time, besides those param() says are
 
     def __init_subclass__(cls, abstract: bool = False) -> None:
         check_names(cls)
         cls.name = cls.__name__
         if not abstract:
             REGISTRY[cls.name] = cls
-        jax.tree_util.register_pytree_with_keys(cls, _flatten_with_keys, cls._unflatten, _flatten)
+        super().__init_subclass__()
 
     def check(self, *, dim: int, clients: int, arms: int, horizon: int, noise: float) -> None:
         """Raise ValueError, in one sentence, for hyperparameters that make no sense, in themselves or in a setting."""
         for name, parameter in declared(type(self)).items():
             parameter.check(name, getattr(self, name))
+
+    def check_world(self, world: World) -> None:
+        """Raise ValueError, in one sentence, for a world that the algorithm is not made for."""
+        for name, (why, allowed) in self.made_for.items():
+            value = getattr(world, name)
+            if value not in allowed:
+                raise ValueError(f"{self.title} {why}, so {name}={value!r} is not allowed")
+        if not self.plays_in(world):
+            raise ValueError(f"{self.title} cannot play in {type(world).__name__}: {self.needs}")
+
+    needs: ClassVar[str] = "it draws rewards itself, with means x.theta and Gaussian noise"
+
+    def plays_in(self, world: World) -> bool:
+        """Does a world of one's own have what it takes?"""
+        return world.stationary and world.linear and type(world).reward is World.reward
 
     def steps(self, *, dim: int, clients: int, arms: int, horizon: int, noise: float) -> int:
         """About how often its outermost loop runs, where that differs: federations of equal numbers share a batch."""
@@ -95,24 +118,10 @@ class Algorithm:
         """The name in tables and figures."""
         return self.name
 
-    def hyperparameters(self) -> dict[str, Any]:
-        return {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}  # type: ignore[arg-type]
-
-    def replace(self, **changes: Any) -> "Algorithm":
-        return dataclasses.replace(self, **changes)  # type: ignore[type-var]
-
     @classmethod
     def asks_by_schedule(cls) -> bool:
         """Does it ask questions at rounds that a field `schedule` says?"""
         return any(field.name == "schedule" for field in dataclasses.fields(cls))  # type: ignore[arg-type]
-
-    @classmethod
-    def _unflatten(cls, static: tuple, leaves: Any) -> "Algorithm":
-        names, fixed = static
-        new = object.__new__(cls)
-        for name, value in [*zip(names, leaves, strict=True), *fixed]:
-            object.__setattr__(new, name, value)
-        return new
 
 
 def check_names(kind: type) -> None:
@@ -125,26 +134,3 @@ def check_names(kind: type) -> None:
             method = isinstance(vars(part).get(name), FunctionType | property | classmethod)
             if method and name not in annotated(part):
                 _checks.fail(what, name, f"that name is a method of {part.__name__}")
-
-
-def static_names(kind: type[Algorithm]) -> set[str]:
-    """The hyperparameters that are fixed at compile time whatever they are."""
-    return {*kind.static, *(name for name, about in declared(kind).items() if about.static)}
-
-
-def _flatten(algorithm: Algorithm) -> tuple[tuple, tuple]:
-    static = static_names(type(algorithm))
-
-    def is_static(name: str, value: Any) -> bool:
-        return name in static or value is None or isinstance(value, str | bool) or callable(value)
-
-    items = algorithm.hyperparameters().items()
-    names = tuple(name for name, value in items if not is_static(name, value))
-    fixed = tuple((name, value) for name, value in items if is_static(name, value))
-    return tuple(getattr(algorithm, name) for name in names), (names, fixed)
-
-
-def _flatten_with_keys(algorithm: Algorithm) -> tuple[tuple, tuple]:
-    leaves, (names, fixed) = _flatten(algorithm)
-    keys = (jax.tree_util.GetAttrKey(name) for name in names)
-    return tuple(zip(keys, leaves, strict=True)), (names, fixed)

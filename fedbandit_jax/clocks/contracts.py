@@ -1,4 +1,4 @@
-"""What the clocks expect of the methods of an algorithm, looked at before anything is compiled.
+"""What the clocks expect of the methods of an algorithm or a world, looked at before anything is compiled.
 
 Methods are called once on shapes in place of numbers, which takes milliseconds. Errors that they raise themselves are
 left alone.
@@ -6,7 +6,7 @@ left alone.
 
 import inspect
 from collections.abc import Iterable, Mapping
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 import jax
@@ -18,7 +18,7 @@ from fedbandit_jax.clocks.elimination import PhaseElimination
 from fedbandit_jax.clocks.rounds import Client, Questions, RoundAlgorithm
 from fedbandit_jax.clocks.schedule import NEVER
 from fedbandit_jax.worlds.problem import Problem
-from fedbandit_jax.worlds.user import User
+from fedbandit_jax.worlds.world import World
 
 COUNTED = ("communication", "conversations")  # metrics of all algorithms that a learner may count itself
 ARM = "the arm to pull, one integer such as jnp.argmax(scores)"
@@ -47,43 +47,43 @@ class Word(str):
         return str(self)
 
 
-def check_methods(algorithm: Algorithm, shape: Shape) -> tuple[str, ...]:
-    """What it counts and tells besides the metrics of all.
+def check_methods(algorithm: Algorithm, world: World, shape: Shape) -> tuple[str, ...]:
+    """What it counts and tells in a world, besides the metrics of all.
 
     Raises ValueError, in one sentence, for a method that is missing or returns something else than it must.
     """
-    leaves, structure = jax.tree.flatten(algorithm)
+    leaves, structure = jax.tree.flatten((algorithm, world))
     return _check_methods(structure, len(leaves), shape)
 
 
 @lru_cache(maxsize=4096)
 def _check_methods(structure: Any, leaves: int, shape: Shape) -> tuple[str, ...]:
     with jax.enable_x64(shape.dtype == "float64"):
-        algorithm = jax.tree.unflatten(structure, [shape.array()] * leaves)
+        algorithm, world = jax.tree.unflatten(structure, [shape.array()] * leaves)
         if isinstance(algorithm, RoundAlgorithm) and type(algorithm).run is RoundAlgorithm.run:
-            return check_learner(algorithm, shape)
-        return check_run(algorithm, shape)
+            return check_learner(algorithm, shape, world.fixed)
+        return check_run(algorithm, world, shape)
 
 
-def check_method(algorithm: Algorithm, base: type[Algorithm], name: str, returns: str = "") -> None:
+def check_method(given: Algorithm | World, base: type, name: str, returns: str = "") -> None:
     """Is it there, if it `returns` something that is needed, and does it take what it is given?"""
-    own, inherited = getattr(type(algorithm), name), getattr(base, name)
+    kind, own, inherited = type(given).__name__, getattr(type(given), name), getattr(base, name)
     taken = list(inspect.signature(inherited).parameters)
     if own is inherited:
         if returns:
             there = f"{name}({', '.join(taken)})"
-            raise ValueError(f"{algorithm.name}.{name} is missing: it must be a method {there} that returns {returns}")
+            raise ValueError(f"{kind}.{name} is missing: it must be a method {there} that returns {returns}")
         return
     if not callable(own):
-        _checks.fail(f"{algorithm.name}.{name}", own, f"it must be a method {name}({', '.join(taken)})")
+        _checks.fail(f"{kind}.{name}", own, f"it must be a method {name}({', '.join(taken)})")
     try:
-        given = inspect.signature(getattr(algorithm, name))
+        takes = inspect.signature(getattr(given, name))
     except (TypeError, ValueError):  # not every function tells
         return
     try:
-        given.bind(*taken[1:])
+        takes.bind(*taken[1:])
     except TypeError:
-        method = f"{algorithm.name}.{name}({', '.join(given.parameters)})"
+        method = f"{kind}.{name}({', '.join(takes.parameters)})"
         raise ValueError(f"{method} is not allowed: it must take ({', '.join(taken[1:])})") from None
 
 
@@ -114,14 +114,14 @@ def is_real(value: Any, *size: int) -> bool:
     return kind is not None and kind.shape == size and any(jnp.issubdtype(kind.dtype, one) for one in kinds)
 
 
-def wrong(algorithm: Algorithm, method: str, returned: Any, must: str) -> None:
-    raise ValueError(f"{algorithm.name}.{method} returned {in_words(returned)}: it must return {must}")
+def wrong(given: Algorithm | World, method: str, returned: Any, must: str) -> None:
+    raise ValueError(f"{type(given).__name__}.{method} returned {in_words(returned)}: it must return {must}")
 
 
 # ----------------------------------------------------------------------------------------------- the round clock
 
 
-def check_learner(learner: RoundAlgorithm, shape: Shape) -> tuple[str, ...]:
+def check_learner(learner: RoundAlgorithm, shape: Shape, fixed: bool = True) -> tuple[str, ...]:
     """The methods that the round clock calls; returns the names that they count."""
     check_method(learner, RoundAlgorithm, "start", "the state before the first round")
     check_method(learner, RoundAlgorithm, "choose", ARM)
@@ -134,13 +134,13 @@ def check_learner(learner: RoundAlgorithm, shape: Shape) -> tuple[str, ...]:
     told: dict[str, None] = {}
 
     def start(learner: RoundAlgorithm, arms: Any, mask: Any, key_terms: Any, noise: Any) -> Any:
-        state = learner.start(Client(arms, mask, key_terms, noise, learner.context(key_terms), noise))
+        state = learner.start(Client(arms, mask, key_terms, noise, learner.context(key_terms), noise, fixed))
         if state is None or any(kind_of(leaf) is None for leaf in jax.tree.leaves(state)):
             wrong(learner, "start", state, "the state before the first round, of arrays and numbers")
         return state
 
     def play(learner: RoundAlgorithm, arms: Any, mask: Any, key_terms: Any, noise: Any, *more: Any) -> Any:
-        client = Client(arms, mask, key_terms, noise, learner.context(key_terms), noise)  # as any number for S
+        client = Client(arms, mask, key_terms, noise, learner.context(key_terms), noise, fixed)  # as any number for S
         return play_a_round(learner, client, told, *more)
 
     mask = jax.ShapeDtypeStruct((shape.K,), bool)
@@ -169,8 +169,7 @@ def play_a_round(
         wrong(learner, "choose", arm, ARM)
     learned = new_state(learner, "learn", learner.learn(state, client, arm, client.noise), state, told)
     if learner.question_schedule() is not NEVER:
-        user = User(theta, client.noise, key, key)
-        questions = Questions(count, user.answer, lambda i: jax.random.fold_in(key, i))
+        questions = Questions(count, lambda i, x: x @ theta, lambda i: jax.random.fold_in(key, i))
         new_state(learner, "ask", learner.ask(state, client, questions), state, told)
     new_state(learner, "refresh", learner.refresh(state, client), state, None)
     estimate: Any = learner.theta_hat(state)
@@ -220,7 +219,7 @@ def check_info(learner: RoundAlgorithm, method: str, info: Any) -> Iterable[str]
 # ---------------------------------------------------------------------------------------------------- other clocks
 
 
-def check_run(algorithm: Algorithm, shape: Shape) -> tuple[str, ...]:
+def check_run(algorithm: Algorithm, world: World, shape: Shape) -> tuple[str, ...]:
     """`run` itself; returns the names in its trace that not all traces have."""
     check_method(algorithm, Algorithm, "run", "a Trace")
     if isinstance(algorithm, PhaseElimination):
@@ -233,17 +232,21 @@ def check_run(algorithm: Algorithm, shape: Shape) -> tuple[str, ...]:
             wrong(algorithm, "run", trace, "a Trace")
         told.extend(check_trace(algorithm, trace, shape.P))
 
+    key = jax.eval_shape(lambda: jax.random.key(0))
     shapes: dict[str, Any] = dict(
         arms=shape.array(shape.M, shape.K, shape.d),
         arm_mask=jax.ShapeDtypeStruct((shape.M, shape.K), bool),
         key_terms=shape.array(shape.J, shape.d),
-        theta=shape.array(shape.d),
+        theta=shape.array(shape.M, shape.d),
         noise=shape.array(),
         horizon=shape.array(),
         client_ids=jax.ShapeDtypeStruct((shape.M,), jnp.int32),
         user_bound=shape.array(),
+        world=world,
+        pool=shape.array(shape.K, shape.d),
+        key=key,
+        federation=jax.ShapeDtypeStruct((), jnp.int32),
     )
-    key = jax.eval_shape(lambda: jax.random.key(0))
     jax.eval_shape(run, algorithm, key, Problem(**shapes), shape.array(shape.P))
     return tuple(told)
 
@@ -269,3 +272,41 @@ def check_trace(algorithm: Algorithm, trace: Trace, P: int) -> list[str]:
     if taken:
         raise ValueError(f"{who} tells {taken[0]!r}: it must have another name, as that is a column of the results")
     return [*trace.counts, *phases]
+
+
+# ----------------------------------------------------------------------------------------------- worlds of one's own
+
+
+def check_own_world(world: World, shape: Shape) -> None:
+    """The methods that the clocks call, given numbers of the right shape."""
+    for name in ("theta_at", "mean", "reward", "sum_of_rewards", "sigma", "draw", "arms"):
+        check_method(world, World, name)
+    leaves, structure = jax.tree.flatten(world)
+    with jax.enable_x64(shape.dtype == "float64"):
+        traced = jax.tree.unflatten(structure, [shape.array()] * len(leaves))
+        key, t = jax.eval_shape(lambda: jax.random.key(0)), jax.ShapeDtypeStruct((), jnp.int32)
+        arms, theta = shape.array(shape.K, shape.d), shape.array(shape.d)
+        jax.eval_shape(partial(meet_a_round, shape), traced, arms, theta, shape.array(), key, t)
+
+
+def meet_a_round(shape: Shape, world: World, arms: Any, theta: Any, noise: Any, key: Any, t: Any) -> None:
+    """Every method once, as the stage does it."""
+    now: Any = world.theta_at(theta, t)
+    if not is_real(now, shape.d):
+        wrong(world, "theta_at", now, f"the preference of round t, {shape.d} numbers")
+    if not world.fixed:
+        arms = world.arms(world.draw(key, arms, shape.K), arms)
+        if not is_real(arms, shape.K, shape.d):
+            wrong(world, "arms", arms, f"the arms of a round, {shape.K} rows of {shape.d} numbers")
+    means: Any = world.mean(arms, now)
+    if not is_real(means, shape.K):
+        wrong(world, "mean", means, "the expected rewards, one number for each row of x")
+    reward: Any = world.reward(means[0], noise, noise)
+    if not is_real(reward):
+        wrong(world, "reward", reward, "a reward of the shape of `mean`")
+    if not is_real(world.sigma(noise)):
+        wrong(world, "sigma", world.sigma(noise), "the subgaussian constant, one number")
+    if type(world).sum_of_rewards is not World.sum_of_rewards:
+        sums: Any = world.sum_of_rewards(jnp.ones_like(means), means, noise, means, key)
+        if not is_real(sums, shape.K):
+            wrong(world, "sum_of_rewards", sums, "a sum for each of `means`")

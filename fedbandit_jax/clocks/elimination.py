@@ -15,8 +15,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Key
 
-from fedbandit_jax.clocks.base import NOTHING, Algorithm, Trace
-from fedbandit_jax.clocks.parameters import Between, Hyperparameter, OneOf, param
+from fedbandit_jax.clocks.base import NOTHING, Algorithm, MadeFor, Trace
+from fedbandit_jax._parameters import Between, Hyperparameter, OneOf, param
 from fedbandit_jax.clocks.phases import (
     MAX_PHASES,
     Clock,
@@ -32,7 +32,7 @@ from fedbandit_jax.clocks.phases import (
 from fedbandit_jax.linalg.design import METHODS, g_optimal_design, weighted_gram
 from fedbandit_jax.linalg.eigenvalues import least_squares
 from fedbandit_jax.worlds.problem import Problem
-from fedbandit_jax.worlds.user import sum_of_answers
+from fedbandit_jax.worlds.world import World
 
 
 class State(NamedTuple):
@@ -86,6 +86,11 @@ class PhaseElimination(Algorithm, abstract=True):
     """
 
     revision: ClassVar[int] = 3
+    made_for: ClassVar[MadeFor] = {
+        "contexts": ("plays phases on fixed arms", ("fixed",)),
+        "arrivals": ("plays phases that end together for all clients", ("all",)),
+    }
+    needs: ClassVar[str] = "a phase needs means that stay, and `sum_of_rewards` where `reward` is the world's own"
 
     delta: Hyperparameter = param(0.1, low=0, high=1, ends="()")
     sigma: Hyperparameter = param(None, low=0, ends="[)")
@@ -106,6 +111,9 @@ class PhaseElimination(Algorithm, abstract=True):
                 stacklevel=2,
             )
 
+    def plays_in(self, world: World) -> bool:
+        return world.knows_sums
+
     def first_phase(self, dim: int, clients: int, arms: int, horizon: int, noise: float) -> float:
         """Rounds of the first phase, eps = 1/2, before rounding up."""
         sigma = noise if self.sigma is None else self.sigma
@@ -124,9 +132,9 @@ class PhaseElimination(Algorithm, abstract=True):
 
     def pulls_in_all(self, problem: Problem, clock: Clock) -> Float[Array, ""]:
         """2 d sigma^2 LOG / eps^2, a client's pulls in a phase before rounding."""
-        sigma = problem.noise if self.sigma is None else self.sigma
+        sigma = problem.sigma if self.sigma is None else self.sigma
         log = log_term(problem.num_arms, problem.num_clients, problem.horizon, self.delta, xp=jnp)
-        return self.exploration_scale * 2 * problem.theta.size * sigma**2 * log / clock.eps**2
+        return self.exploration_scale * 2 * problem.dim * sigma**2 * log / clock.eps**2
 
     def questions(
         self, problem: Problem, clock: Clock, weights: Float[Array, "M K"], random: Randomness
@@ -148,13 +156,14 @@ class PhaseElimination(Algorithm, abstract=True):
             gaps=problem.gaps,
             horizon=problem.horizon,
             checkpoints=checkpoints,
-            theta_error=jnp.linalg.norm(problem.theta),
+            theta_error=problem.theta_error(jnp.zeros_like(problem.theta[0])),
         )
 
     def plan(self, key: Key[Array, ""], problem: Problem, clock: Clock, state: State) -> PhasePlan:
         """What every client will do in a phase: its design, its counts, its questions."""
         _, K, d = problem.arms.shape
-        random = jax.vmap(lambda i: draw(key, i, clock.phase, K, d, problem.theta.dtype))(problem.client_ids)
+        with_keys = problem.world.rewards != "gaussian" or type(problem.world) is not World
+        random = jax.vmap(lambda i: draw(key, i, clock.phase, K, d, problem.theta.dtype, with_keys))(problem.client_ids)
         weights = jax.vmap(
             lambda arms, active: g_optimal_design(arms, active, self.design_tol, method=self.design_method).weights
         )(problem.arms, state.active)
@@ -174,8 +183,8 @@ class PhaseElimination(Algorithm, abstract=True):
         pulls = jax.vmap(pulls_after, in_axes=(None, 0))(length, plan.counts)
         asked = jax.vmap(asked_after, in_axes=(None, 0))(length, questions.repetitions)
         random = plan.random._replace(questions=plan.random.questions[:, : asked.shape[1]])
-        statistics = jax.vmap(play, in_axes=(0, 0, 0, 0, 0, None, None))(
-            problem.arms, pulls, questions.vectors, asked, random, problem.theta, problem.noise
+        statistics = jax.vmap(play, in_axes=(None, 0, 0, 0, 0, 0, 0, None))(
+            problem.world, problem.arms, pulls, questions.vectors, asked, random, problem.theta, problem.noise
         )
         # NaN must not pass silently; this also keeps eigendecompositions in order, see _runtime.
         unsound = jnp.stack([jnp.isnan(x).any() for x in questions.info.values()]).any() if questions.info else False
@@ -219,11 +228,12 @@ def log_term(arms: Any, clients: Any, horizon: Any, delta: Any, xp: Any = np) ->
 
 def first_state(problem: Problem) -> State:
     """All arms active, nothing seen."""
-    zero = jnp.zeros_like(problem.theta)
+    zero = jnp.zeros_like(problem.theta[0])
     return State(problem.arm_mask, jnp.outer(zero, zero), zero, zero)
 
 
 def play(
+    world: World,
     arms: Float[Array, "K d"],
     pulls: Float[Array, " K"],
     key_terms: Float[Array, "n d"],
@@ -233,8 +243,9 @@ def play(
     noise: Float[Array, ""],
 ) -> Statistics:
     """Client: pull, ask, and sum up."""
-    rewards = sum_of_answers(pulls, arms @ theta, noise, random.pulls)
-    answers = sum_of_answers(questions, key_terms @ theta, noise, random.questions)
+    pull_key, question_key = (None, None) if random.keys is None else random.keys
+    rewards = world.sum_of_rewards(pulls, world.mean(arms, theta), noise, random.pulls, pull_key)
+    answers = world.sum_of_rewards(questions, world.mean(key_terms, theta), noise, random.questions, question_key)
     return Statistics(
         weighted_gram(arms, pulls) + weighted_gram(key_terms, questions),
         rewards @ arms + answers @ key_terms,
@@ -261,21 +272,22 @@ def diagnose(
 ) -> dict[str, Array]:
     """What every phase elimination tells of a phase, given the arms active before and after it.
 
-    active_*: arms active when it starts, over clients; good_event: |theta_hat.a - theta.a| <= radius for all of them;
+    active_*: arms active when it starts, over clients; good_event: |theta_hat.a - theta.a| <= radius for all of them,
+    theta that of the client;
     max_gap: the largest true gap among them; best_arm_active: after the elimination, at every client.
     """
-    error = theta_hat - problem.theta
+    errors = jnp.abs(jnp.einsum("mkd,md->mk", problem.arms, theta_hat - problem.theta))
     real = problem.client_mask
-    num_active = before.sum(axis=1).astype(error.dtype)
+    num_active = before.sum(axis=1).astype(errors.dtype)
     best = problem.arm_mask & (problem.gaps == 0)
     return {
         "active_min": jnp.where(real, num_active, jnp.inf).min(),
         "active_mean": problem.mean_over_clients(num_active),
         "active_max": num_active.max(),
-        "good_event": jnp.where(before, jnp.abs(problem.arms @ error) <= radius, True).all(),
+        "good_event": jnp.where(before, errors <= radius, True).all(),
         "best_arm_active": ((best & after).any(axis=1) | ~real).all(),
         "max_gap": jnp.where(before, problem.gaps, 0).max(),
-        "theta_error": jnp.linalg.norm(error),
+        "theta_error": problem.theta_error(theta_hat),
     }
 
 

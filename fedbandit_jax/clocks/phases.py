@@ -56,10 +56,17 @@ class Randomness(NamedTuple):
     pulls: Float[Array, " K"]  # standard normals, one per arm
     questions: Float[Array, " d"]  # standard normals, one per eigenpair
     rounding: Float[Array, " 2"]  # uniforms: for the pulls and for the questions
+    keys: Key[Array, " 2"] | None = None  # for the rewards of pulls and questions, where normals do not do
 
 
 def draw(
-    key: Key[Array, ""], client: Int[Array, ""], phase: Int[Array, ""], K: int, d: int, dtype: DTypeLike
+    key: Key[Array, ""],
+    client: Int[Array, ""],
+    phase: Int[Array, ""],
+    K: int,
+    d: int,
+    dtype: DTypeLike,
+    with_keys: bool = False,
 ) -> Randomness:
     """Depends on (key, client, phase) alone, and a smaller K gives a prefix.
 
@@ -71,7 +78,8 @@ def draw(
     own_key = jax.random.fold_in(key, client * (MAX_PHASES + 1) + phase)
     u = jax.random.uniform(own_key, (2 + d + K,), jnp.float32, lowest, 1)
     normals = (np.float32(np.sqrt(2)) * lax.erf_inv(u)).astype(dtype)
-    return Randomness(normals[2 + d :], normals[2 : 2 + d], ((u[:2] + 1) / 2).astype(dtype))
+    keys = jax.random.split(own_key) if with_keys else None
+    return Randomness(normals[2 + d :], normals[2 : 2 + d], ((u[:2] + 1) / 2).astype(dtype), keys)
 
 
 def round_counts(

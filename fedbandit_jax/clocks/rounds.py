@@ -1,8 +1,11 @@
 """The round clock: one learner per client, a pull every round, questions when the schedule allows them.
 
-Rounds are played in stretches that end at a checkpoint, before a round with questions, or with a block of noise,
-whichever is first. The clock is the same for all runs of a batch, so questions cost only where they are asked.
+Rounds are played in stretches that end at a checkpoint, before a round with questions, or with a block of random
+numbers, whichever is first. The clock is the same for all runs of a batch, so questions cost only where they are asked.
 Nothing of size T is kept.
+
+Where one client comes at a time, a client that plays alone counts its own rounds: it plays as it would otherwise, and
+its curves are read at the rounds in which it came.
 """
 
 import inspect
@@ -18,19 +21,24 @@ from jax import lax
 from jaxtyping import Array, Bool, Float, Int, Key
 
 from fedbandit_jax import _runtime
-from fedbandit_jax.clocks.base import Algorithm, Trace
+from fedbandit_jax.clocks.base import Algorithm, MadeFor, Trace
 from fedbandit_jax.clocks.schedule import NEVER, Schedule
-from fedbandit_jax.linalg.portable import fori_loop
+from fedbandit_jax.linalg.portable import fori_loop, largest_of_lanes
 from fedbandit_jax.worlds.problem import Problem
-from fedbandit_jax.worlds.user import BLOCK, User
+from fedbandit_jax.worlds.world import World
+from fedbandit_jax.worlds.stage import BLOCK, EACH_CLIENT, Alone, Round, Stage, own_rounds, stages_of
 
+CHOICES = 2  # of a client's keys, after those of rewards and questions: of the learner's own choices
 REFRESH = 32  # blocks between exact recomputations, 2048 rounds: float32 widths stay within 1e-3 (benchmarks/drift.py)
 
 Info = dict[str, Any]  # what a step counts, by name: "communication" in scalars, or a metric of the algorithm's own
 
 
 class Client(NamedTuple):
-    """All that a learner may see."""
+    """All that a learner may see.
+
+    Where arms are redrawn, those of the round are there when it chooses, learns or asks, and NaN otherwise.
+    """
 
     arms: Float[Array, "K d"]
     mask: Bool[Array, " K"]  # False where arms are padding
@@ -38,6 +46,7 @@ class Client(NamedTuple):
     noise: Float[Array, ""]  # standard deviation of rewards and answers
     context: Any = ()  # what the learner worked out from the key terms, see RoundAlgorithm.context
     user_bound: Float[Array, ""] | float = 1.0  # S: no user has a larger norm
+    fixed: bool = True  # the arms stay as they are
 
     @property
     def theta(self) -> None:
@@ -66,6 +75,7 @@ class RoundAlgorithm(Algorithm, abstract=True):
     """
 
     independent_clients: ClassVar[bool] = True
+    made_for: ClassVar[MadeFor] = {"contexts": ("keeps to the arms that it starts with", ("fixed",))}
 
     def __init_subclass__(cls, abstract: bool = False) -> None:
         super().__init_subclass__(abstract)
@@ -74,6 +84,9 @@ class RoundAlgorithm(Algorithm, abstract=True):
                 f"{cls.__name__}.ask(self, state, client, first, count, key) is release 0.1's: it must be "
                 "ask(self, state, client, questions), with questions.count, .answer(i, x) and .key(i)"
             )
+
+    def plays_in(self, world: World) -> bool:
+        return True
 
     def clients_per_core(self, arms: int, dim: int) -> int:
         """The power of two from which on arms and state fill half of a core's L2 cache: measured to be fastest."""
@@ -126,25 +139,35 @@ class RoundAlgorithm(Algorithm, abstract=True):
 
     def run(self, key: Key[Array, ""], problem: Problem, checkpoints: Float[Array, " P"]) -> Trace:
         context = self.context(problem.key_terms)
+        one_comes = problem.world.arrivals == "one"
 
-        def play(
-            arms: Float[Array, "K d"], mask: Bool[Array, " K"], losses: Float[Array, " K"], i: Int[Array, ""]
-        ) -> Any:
-            client = Client(arms, mask, problem.key_terms, problem.noise, context, problem.user_bound)
-            return play_rounds(self, jax.random.fold_in(key, i), client, problem.theta, losses, checkpoints)
+        def play(stage: Alone, i: Int[Array, ""]) -> Curves:
+            client = client_of(problem, stage, context)
+            choice_key = jax.random.fold_in(jax.random.fold_in(key, i), CHOICES)
+            came = None
+            if one_comes:
+                came = own_rounds(problem.arrivals_key, i, problem.federation, checkpoints.astype(jnp.int32))
+            return play_rounds(self, stage, client, choice_key, checkpoints, came)
 
-        curves = jax.vmap(play)(problem.arms, problem.arm_mask, problem.losses, problem.client_ids)
+        curves = jax.vmap(play, in_axes=(EACH_CLIENT, 0))(stages_of(problem, key), problem.client_ids)
         real = problem.client_mask
         sums = jax.tree.map(lambda curve: jnp.where(real[:, None], curve, 0).sum(axis=0), curves)
         counts = sums.counts
         asked_besides = counts.pop("conversations", jnp.zeros_like(checkpoints))  # by learners that ask as they see fit
         return Trace(
             regret=counts.pop("regret"),
-            conversations=curves.asked[0] + asked_besides / problem.num_clients,
+            conversations=(sums.asked + asked_besides) / problem.num_clients,
             communication=counts.pop("communication", jnp.zeros_like(checkpoints)),
             theta_error=sums.theta_error / problem.num_clients,
             counts=counts,
         )
+
+
+def client_of(problem: Problem, stage: Alone, context: Any) -> Client:
+    """What a learner sees of a stage before the first round."""
+    return Client(
+        stage.arms, stage.mask, problem.key_terms, problem.sigma, context, problem.user_bound, problem.world.fixed
+    )
 
 
 class Curves(NamedTuple):
@@ -174,16 +197,9 @@ class Game(NamedTuple):
     row: Int[Array, ""]  # checkpoints passed
     asked: Int[Array, ""]
     state: Any
+    seen: Any  # what the stage remembers
     totals: dict[str, Total]
     curves: Curves
-
-
-def keys_of(key: Key[Array, "*n"]) -> tuple[Key[Array, "*n"], Key[Array, ""], Key[Array, ""]]:
-    """Keys for the noise of rewards, one a client, for the questions and for the learner's own choices."""
-    if key.ndim == 0:
-        three = jax.vmap(jax.random.fold_in, in_axes=(None, 0))(key, np.arange(3, dtype=np.uint32))
-        return three[0], three[1], three[2]
-    return jax.vmap(lambda k: jax.random.fold_in(k, 0))(key), *keys_of(key[0])[1:]
 
 
 def state_and_info(returned: Any, state: Any) -> tuple[Any, Info]:
@@ -194,79 +210,106 @@ def state_and_info(returned: Any, state: Any) -> tuple[Any, Info]:
 
 def play_rounds(
     learner: RoundAlgorithm,
-    key: Key[Array, "*n"],
+    stage: Stage,
     client: Client,
-    theta: Float[Array, " d"],
-    losses: Float[Array, " K"],
+    choice_key: Key[Array, ""],
     checkpoints: Float[Array, " P"],
+    came: Int[Array, " P"] | None = None,
 ) -> Curves:
-    """Play one client to the last checkpoint; with an axis of n keys, n pulls a round. `losses` are NaN for padding.
+    """Play on a stage to the last checkpoint; where several clients are played as one, several pulls a round.
+
+    `came` are the rounds that the client has played by each checkpoint, if these are not all of them.
 
     Four loops, one inside another: from one question or recomputation to the next, as these copy the state; over blocks
-    of noise; from checkpoint to checkpoint; and over rounds.
+    of random numbers; from checkpoint to checkpoint; and over rounds.
     """
     schedule = learner.question_schedule()
     dtype = checkpoints.dtype
     stops = checkpoints.astype(jnp.int32)
-    means = client.arms @ theta
-    reward_key, question_key, choice_key = keys_of(key)
-    user = User(theta, client.noise, reward_key, question_key)
+    # Those who have come less often than others of a batch play on, and nobody looks.
+    last = stops[-1] if came is None else largest_of_lanes(came[-1])
 
-    def one_round(t: Int[Array, ""], state: Any, noise: Float[Array, "BLOCK *n"]) -> tuple[Any, Info]:
-        arm = learner.choose(state, client, jax.random.fold_in(choice_key, t))
-        learned = learner.learn(state, client, arm, means[arm] + noise[t % BLOCK])
+    def meet(round: Round) -> Client:
+        return client._replace(arms=round.arms, mask=round.mask)
+
+    def one_round(t: Int[Array, ""], state: Any, seen: Any, drawn: Any) -> tuple[Any, Any, Info]:
+        round, seen = stage.round(drawn, t, seen)
+        arm = learner.choose(state, meet(round), jax.random.fold_in(choice_key, t))
+        learned = learner.learn(state, meet(round), arm, stage.reward(round.means[arm], round.chance))
         state, info = state_and_info(learned, state)
         # An arm that does not exist is NaN, like padding: indexing alone would take another one for it.
-        lost = losses.at[arm].get(mode="fill", fill_value=jnp.nan, wrap_negative_indices=False)
-        return state, {**info, "regret": lost.sum()}
+        lost = round.losses.at[arm].get(mode="fill", fill_value=jnp.nan, wrap_negative_indices=False)
+        return state, seen, {**info, "regret": lost.sum()}
 
-    def ask(state: Any, asked: Int[Array, ""], due: Int[Array, ""]) -> tuple[Any, Info]:
+    def ask(state: Any, t: Int[Array, ""], asked: Int[Array, ""], due: Int[Array, ""]) -> tuple[Any, Info]:
+        assert isinstance(stage, Alone)
+        drawn = stage.draw(t // BLOCK)
+        round, _ = stage.round(drawn, t)
         questions = Questions(
             due,
-            lambda i, x: user.answer(asked + i, x),
-            lambda i: jax.random.fold_in(question_key, asked + i),
+            lambda i, x: stage.answer(drawn, t, asked + i, x),
+            lambda i: jax.random.fold_in(stage.question_key, asked + i),
         )
-        return state_and_info(learner.ask(state, client, questions), state)
+        return state_and_info(learner.ask(state, meet(round), questions), state)
 
     def as_counts(info: Info) -> dict[str, Float[Array, ""]]:
         return {name: jnp.asarray(number, dtype) for name, number in info.items()}
 
-    def play_to_checkpoint(until: Int[Array, ""], noise: Float[Array, "BLOCK *n"], game: Game) -> Game:
+    def add(totals: dict[str, Total], terms: dict[str, Float[Array, ""]]) -> dict[str, Total]:
+        return totals | {name: totals[name].add(term) for name, term in terms.items()}
+
+    def write(game: Game, row: Int[Array, ""]) -> Curves:
+        error = stage.error(learner.theta_hat(game.state), game.t, game.seen)
+        values = Curves(game.asked.astype(dtype), error, {name: total.value for name, total in game.totals.items()})
+        return jax.tree.map(lambda curve, value: curve.at[row].set(value, mode="drop"), game.curves, values)
+
+    def play_to_checkpoint(until: Int[Array, ""], drawn: Any, game: Game) -> Game:
         """To the next checkpoint, or `until`."""
         end = jnp.minimum(stops[game.row], until)
 
         def step(t: Int[Array, ""], carry: tuple) -> tuple:
-            state, sums = carry
-            state, info = one_round(t, state, noise)
-            return state, jax.tree.map(jnp.add, sums, as_counts(info))
+            state, seen, sums = carry
+            state, seen, info = one_round(t, state, seen, drawn)
+            return state, seen, jax.tree.map(jnp.add, sums, as_counts(info))
 
-        state, sums = fori_loop(game.t, end, step, (game.state, dict.fromkeys(of_rounds, zeros[0])))
-        totals = game.totals | {name: game.totals[name].add(number) for name, number in sums.items()}
-        error = jnp.linalg.norm(learner.theta_hat(state) - theta)
+        start = (game.state, game.seen, dict.fromkeys(of_rounds, zeros[0]))
+        state, seen, sums = fori_loop(game.t, end, step, start)
+        game = game._replace(t=end, state=state, seen=seen, totals=add(game.totals, sums))
         # Every stretch writes into the row of the next checkpoint; the one that ends there is the last to do so.
-        values = Curves(game.asked.astype(dtype), error, {name: total.value for name, total in totals.items()})
-        curves = jax.tree.map(lambda curve, value: curve.at[game.row].set(value), game.curves, values)
-        return Game(end, game.row + (end == stops[game.row]), game.asked, state, totals, curves)
+        return game._replace(row=game.row + (end == stops[game.row]), curves=write(game, game.row))
+
+    def play_own_rounds(until: Int[Array, ""], drawn: Any, game: Game) -> Game:
+        """To `until`; every round writes into the row of the first checkpoint by which it was played."""
+
+        def step(t: Int[Array, ""], game: Game) -> Game:
+            state, seen, info = one_round(t, game.state, game.seen, drawn)
+            game = game._replace(t=t + 1, state=state, seen=seen, totals=add(game.totals, as_counts(info)))
+            return game._replace(curves=write(game, jnp.searchsorted(came, game.t)))
+
+        return fori_loop(game.t, until, step, game)
+
+    stretch = play_to_checkpoint if came is None else play_own_rounds
 
     def play_block(until: Int[Array, ""], game: Game) -> Game:
-        """To the end of a block of noise, or `until`."""
+        """To the end of a block of random numbers, or `until`."""
         block = game.t // BLOCK
         end = jnp.minimum((block + 1) * BLOCK, until)
-        noise = user.reward_noise(block)
-        return lax.while_loop(lambda game: game.t < end, lambda game: play_to_checkpoint(end, noise, game), game)
+        drawn = stage.draw(block)
+        return lax.while_loop(lambda game: game.t < end, lambda game: stretch(end, drawn, game), game)
 
     def play_between_events(game: Game) -> Game:
         """Ask what is due, play until the next question or recomputation, recompute if that is due."""
-        due = schedule.due(game.t + 1)
+        if schedule is not NEVER:
+            due = schedule.due(game.t + 1)
 
-        def ask_now(state: Any, totals: dict[str, Total]) -> tuple[Any, dict[str, Total]]:
-            state, info = ask(state, game.asked, due)
-            return state, totals | {name: totals[name].add(number) for name, number in as_counts(info).items()}
+            def ask_now(state: Any, totals: dict[str, Total]) -> tuple[Any, dict[str, Total]]:
+                state, info = ask(state, game.t, game.asked, due)
+                return state, add(totals, as_counts(info))
 
-        state, totals = lax.cond(due > 0, ask_now, lambda *same: same, game.state, game.totals)
-        game = game._replace(state=state, totals=totals, asked=game.asked + due)
+            state, totals = lax.cond(due > 0, ask_now, lambda *same: same, game.state, game.totals)
+            game = game._replace(state=state, totals=totals, asked=game.asked + due)
         refresh = (game.t // (BLOCK * REFRESH) + 1) * BLOCK * REFRESH
-        until = jnp.minimum(jnp.minimum(refresh, stops[-1]), schedule.quiet_until(game.t + 1))
+        until = jnp.minimum(jnp.minimum(refresh, last), schedule.quiet_until(game.t + 1))
         game = lax.while_loop(lambda game: game.t < until, lambda game: play_block(until, game), game)
         state = lax.cond(
             game.t == refresh, lambda state: learner.refresh(state, client), lambda state: state, game.state
@@ -274,11 +317,20 @@ def play_rounds(
         return game._replace(state=state)
 
     zeros, nothing = jnp.zeros_like(checkpoints), jnp.int32(0)
-    state = learner.start(client)
-    of_rounds = jax.eval_shape(lambda state: one_round(nothing, state, user.reward_noise(0))[1], state)
-    of_questions = jax.eval_shape(lambda state: ask(state, nothing, nothing)[1], state) if schedule is not NEVER else {}
+    state, seen = learner.start(client), stage.begin()
+    of_rounds = jax.eval_shape(lambda state: one_round(nothing, state, seen, stage.draw(0))[2], state)
+    of_questions = {}
+    if schedule is not NEVER:
+        of_questions = jax.eval_shape(lambda state: ask(state, nothing, nothing, nothing)[1], state)
     counted = dict.fromkeys([*of_rounds, *of_questions], zeros)
     totals = {name: Total(zeros[0], zeros[0]) for name in counted}
-    curves = Curves(zeros, zeros, counted)
-    game = Game(nothing, nothing, nothing, state, totals, curves)
-    return lax.while_loop(lambda game: game.t < stops[-1], play_between_events, game).curves
+    error = stage.error(learner.theta_hat(state), nothing, seen)
+    curves = Curves(zeros, jnp.full_like(zeros, error), counted)
+    game = Game(nothing, nothing, nothing, state, seen, totals, curves)
+    curves = lax.while_loop(lambda game: game.t < last, play_between_events, game).curves
+    if came is None:
+        return curves
+    # Of checkpoints without a round between them, the first has been written; before the first round, there is nothing.
+    row = jnp.searchsorted(came, came)
+    untouched = Curves(zeros, jnp.full_like(zeros, error), counted)
+    return jax.tree.map(lambda curve, start: jnp.where(came > 0, curve[row], start), curves, untouched)

@@ -37,6 +37,7 @@ class Batch:
     ) -> None:
         self.catalog, self.cells, self.rounds, self.dtype = catalog, cells, rounds, dtype
         self.algorithms = [cell.algorithm.for_catalog(catalog) for cell in cells]
+        self.worlds = [cell.world for cell in cells]
         alone = self.algorithm.independent_clients
         self.max_clients = 1 if alone else max(cell.clients for cell in cells)
         self.max_arms = max(cell.arms for cell in cells)
@@ -80,7 +81,7 @@ class Batch:
         """Batches of equal keys share a compiled program."""
         pool = tuple(x.shape for x in (self.catalog.arms, self.catalog.key_terms, self.catalog.users))
         shape = (self.max_clients, self.max_arms, len(self.rounds), self.dtype)
-        return type(self.algorithm), jax.tree.structure(self.algorithm), pool, shape
+        return jax.tree.structure((self.algorithm, self.worlds[0])), pool, shape
 
     def lanes_of(self, runs: np.ndarray) -> np.ndarray:
         """All lanes of some runs, each once, in order."""
@@ -91,9 +92,14 @@ class Batch:
 
 
 def sharing_key(cells: Sequence[Cell], i: int) -> object:
-    """Cells of equal keys share lanes: of clients that play alone, those that differ only in the number of clients."""
+    """Cells of equal keys share lanes: of clients that play alone, those that differ only in the number of clients.
+
+    Where one client comes at a time, their number says how often.
+    """
     cell = cells[i]
-    return (cell.label, cell.arms, cell.noise) if cell.algorithm.independent_clients else i
+    if not cell.algorithm.independent_clients or cell.world.arrivals == "one":
+        return i
+    return cell.label, cell.arms, cell.noise, tuple(cell.world.hyperparameters().values()), type(cell.world)
 
 
 def clients_per_device(algorithm: Algorithm, arms: int, dim: int, device: jax.Device) -> int:

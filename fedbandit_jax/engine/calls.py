@@ -20,12 +20,14 @@ from fedbandit_jax._background import in_background, wait_for_abandoned
 from fedbandit_jax.clocks.base import Algorithm
 from fedbandit_jax.engine import processes
 from fedbandit_jax.engine.batches import Batch
+from fedbandit_jax.engine.cells import check_worlds
 from fedbandit_jax.engine.program import Program
 from fedbandit_jax.engine.progress import Listener, Progress
 from fedbandit_jax.engine.store import FolderStore, Store
 from fedbandit_jax.engine.sweep import make_sweep, memory_budget, warn_of_large_C, warn_of_narrow_key_terms
 from fedbandit_jax.results.results import Results
 from fedbandit_jax.worlds.catalog import Catalog
+from fedbandit_jax.worlds.world import World
 
 
 def simulate(
@@ -39,6 +41,7 @@ def simulate(
     seeds: int | Iterable[int] | np.ndarray = 1,
     noise: float = 0.1,
     seed: int = 0,
+    world: World | None = None,
     **options: Any,
 ) -> Results:
     """Play every algorithm in one setting, for every user and seed; see `sweep` for the arguments and options."""
@@ -46,7 +49,9 @@ def simulate(
     for name, value in setting.items():
         if _checks.is_list(value):
             _checks.fail(name, value, "simulate takes one number; use sweep for a list")
-    return sweep(catalog, algorithms, **setting, users=users, seeds=seeds, seed=seed, **options)
+    if len(check_worlds(world)) > 1:
+        _checks.fail("world", world, "simulate takes one world; use sweep for a list")
+    return sweep(catalog, algorithms, **setting, users=users, seeds=seeds, seed=seed, world=world, **options)
 
 
 def sweep(
@@ -66,6 +71,7 @@ def sweep(
     memory: str | float | None = None,
     progress: bool | Listener | None = None,
     out: str | Path | None = None,
+    world: World | Sequence[World] | None = None,
 ) -> Results:
     """Run every combination of the given lists, for every user and seed, and return all curves.
 
@@ -89,6 +95,8 @@ def sweep(
             gets records. What will take more than a minute says so after its first runs, unless progress is False.
         out: a folder that keeps finished runs as the sweep goes: the same sweep, or a larger one, computes only what is
             missing there. Processes joined by `jax.distributed` share the work through it.
+        world: how arms, users, arrivals and rewards come about, or a list of worlds, whose fields may be lists too; by
+            default that of FedConPE's paper, World().
 
     Compiled programs are kept for the next start in ~/.cache/fedbandit_jax, unless JAX has a compilation cache of its
     own or the environment says FEDBANDIT_COMPILE_CACHE=false.
@@ -106,6 +114,7 @@ def sweep(
         checkpoints=checkpoints,
         spacing=spacing,
         dtype=dtype,
+        world=world,
     )
     if out is not None:
         _checks.path("out", out)

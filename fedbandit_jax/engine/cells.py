@@ -1,10 +1,8 @@
 """A grid of settings: what is given as lists, as single cells that are checked and labelled."""
 
-import dataclasses
 import itertools
 import math
-import numbers
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,10 +10,11 @@ import jax
 import numpy as np
 
 from fedbandit_jax import _checks
-from fedbandit_jax.clocks.base import REGISTRY, Algorithm, static_names
-from fedbandit_jax.clocks.parameters import annotated
+from fedbandit_jax._parameters import Configured, expand, is_decorated, lists
+from fedbandit_jax.clocks.base import REGISTRY, Algorithm
 from fedbandit_jax.results.labels import labels_of
 from fedbandit_jax.worlds.catalog import Catalog
+from fedbandit_jax.worlds.world import World
 
 MAX_HORIZON = 10**9
 MAX_CLIENTS = 2**31 - 1  # the programs count them in 32 bits
@@ -32,6 +31,7 @@ class Cell:
     arms: int
     noise: float
     horizon: int
+    world: World
 
     def setting(self, dim: int) -> dict[str, Any]:
         """Where it plays, as `Algorithm.check` and `Algorithm.steps` want it."""
@@ -40,7 +40,7 @@ class Cell:
             "clients": self.clients,
             "arms": self.arms,
             "horizon": self.horizon,
-            "noise": self.noise,
+            "noise": float(self.world.sigma(self.noise)),
         }
 
     def steps(self, dim: int) -> int:
@@ -49,12 +49,13 @@ class Cell:
     @property
     def group(self) -> tuple:
         """Cells with the same group may share a batch: they differ in numbers only, and in no horizon."""
-        return type(self.algorithm), jax.tree.structure(self.algorithm), self.horizon
+        return jax.tree.structure((self.algorithm, self.world)), self.horizon
 
 
-def make_cells(catalog: Catalog, algorithms: Any, **axes: Any) -> list[Cell]:
+def make_cells(catalog: Catalog, algorithms: Any, world: Any, **axes: Any) -> list[Cell]:
     """Every combination of the lists, checked."""
     given = check_algorithms(algorithms)
+    worlds = check_worlds(world)
     values = {name: _checks.axis(name, value) for name, value in axes.items()}
     for value in values["clients"]:
         _checks.whole("clients", value, 1, MAX_CLIENTS)
@@ -65,22 +66,42 @@ def make_cells(catalog: Catalog, algorithms: Any, **axes: Any) -> list[Cell]:
     for value in values["noise"]:
         _checks.real("noise", value, 0, float("inf"), "[)")
 
-    count = math.prod(map(len, values.values())) * sum(math.prod(map(len, lists(one).values())) for one in given)
+    count = len(worlds) * math.prod(map(len, values.values())) * sum(math.prod(map(len, lists(one).values())) for one in given)
     if count > MAX_CELLS:
         raise ValueError(f"a sweep of {count} cells is not allowed: give shorter lists, of {MAX_CELLS} cells at most")
     variants = [variant for algorithm in given for variant in expand(algorithm)]
-    check_different(variants)
+    check_different("algorithms", variants)
     prepared = {T: [prepare(variant, int(T)) for variant in variants] for T in values["horizon"]}
     names = labels(prepared[values["horizon"][0]])
+    for world, M, T in itertools.product(worlds, values["clients"], values["horizon"]):
+        world.check(catalog, clients=int(M), horizon=int(T))
     cells = [
-        Cell(prepared[T][i], names[i], int(M), int(K), float(noise), int(T))
-        for i, M, K, noise, T in itertools.product(
-            range(len(variants)), values["clients"], values["arms"], values["noise"], values["horizon"]
+        Cell(prepared[T][i], names[i], int(M), int(K), float(noise), int(T), world)
+        for i, world, M, K, noise, T in itertools.product(
+            range(len(variants)), worlds, values["clients"], values["arms"], values["noise"], values["horizon"]
         )
     ]
     for cell in cells:
+        cell.algorithm.check_world(cell.world)
         cell.algorithm.for_catalog(catalog).check(**cell.setting(catalog.dim))
     return cells
+
+
+def check_worlds(given: Any) -> list[World]:
+    """One world or several, whose fields may be lists; None is the default."""
+    found: list[World] = []
+    for one in [World()] if given is None else _checks.as_list(given):
+        if not isinstance(one, World):
+            meant = "World()" if isinstance(one, type) else "World(contexts='redrawn')"
+            _checks.fail("world", one, f"it must be a World, such as {meant}, or a list of them")
+        if not is_decorated(type(one), World):
+            name = type(one).__name__
+            raise ValueError(f"{name} has no fields: decorate class {name} with @dataclass(frozen=True, kw_only=True)")
+        found += expand(one)
+    if not found:
+        _checks.fail("world", given, "it must name at least one world")
+    check_different("world", found)
+    return found
 
 
 def check_algorithms(given: Any) -> list[Algorithm]:
@@ -93,7 +114,7 @@ def check_algorithms(given: Any) -> list[Algorithm]:
             write = f"{meant}()" if meant else "FedConPE()"
             allowed = f"it must be an Algorithm, such as {write}, or a list of them"
             _checks.fail("algorithms", one, allowed)
-        if not is_decorated(type(one)):
+        if not is_decorated(type(one), Algorithm):
             name = one.name
             raise ValueError(f"{name} has no fields: decorate class {name} with @dataclass(frozen=True, kw_only=True)")
     if not found:
@@ -108,50 +129,15 @@ def prepare(algorithm: Algorithm, horizon: int) -> Algorithm:
     return prepared
 
 
-def check_different(algorithms: Sequence[Algorithm]) -> None:
-    """No algorithm is there twice."""
+def check_different(argument: str, given: Sequence[Configured]) -> None:
+    """Nothing is there twice."""
     seen = set()
-    for algorithm in algorithms:
-        content = (type(algorithm), *algorithm.hyperparameters().items())
+    for one in given:
+        content = (type(one), *one.hyperparameters().items())
         if content in seen:
-            _checks.fail("algorithms", algorithm, "it is there twice, with the same hyperparameters")
+            same = "hyperparameters" if argument == "algorithms" else "fields"
+            _checks.fail(argument, one, f"it is there twice, with the same {same}")
         seen.add(content)
-
-
-def is_decorated(kind: type[Algorithm]) -> bool:
-    """Are the annotated attributes of a class and its parents fields of a dataclass?"""
-    for part in kind.__mro__:
-        if issubclass(part, Algorithm) and annotated(part) and "__dataclass_fields__" not in vars(part):
-            return False
-    return dataclasses.is_dataclass(kind)
-
-
-def lists(algorithm: Algorithm) -> dict[str, list[Any]]:
-    """The values of each of its hyperparameters."""
-    parameters = {name: _checks.as_list(value) for name, value in algorithm.hyperparameters().items()}
-    static = static_names(type(algorithm))
-    for name, values in parameters.items():
-        if not values:
-            _checks.fail(f"{name} of {algorithm.name}", values, "it must not be empty")
-        for value in values:
-            if not (isinstance(value, Hashable) if name in static else is_simple(value)):
-                allowed = "it must be a number or a word, or a list of them"
-                _checks.fail(f"{name} of {algorithm.name}", value, allowed)
-    return parameters
-
-
-def is_simple(value: Any) -> bool:
-    """Is it a number, a word, a function, or a structure of JAX's of these, rather than a list or table?"""
-    if isinstance(value, Iterable) and not isinstance(value, str):
-        return False
-    return all(isinstance(leaf, str | numbers.Real) or callable(leaf) for leaf in jax.tree.leaves(value))
-
-
-def expand(algorithm: Algorithm) -> Iterator[Algorithm]:
-    """One algorithm per combination of its list-valued hyperparameters."""
-    parameters = lists(algorithm)
-    for combination in itertools.product(*parameters.values()):
-        yield algorithm.replace(**dict(zip(parameters, combination, strict=True)))
 
 
 def labels(algorithms: Sequence[Algorithm]) -> list[str]:

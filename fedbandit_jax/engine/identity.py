@@ -34,7 +34,7 @@ def manifest_of(sweep: Sweep, settings: dict[str, Any]) -> dict[str, Any]:
 
 def run_ids(sweep: Sweep) -> np.ndarray:
     """A hash of the content of each run, in the order of the table of runs."""
-    codes = {kind: code_of(kind) for kind in {type(cell.algorithm) for cell in sweep.cells}}
+    codes = {kind: code_of(kind) for cell in sweep.cells for kind in (type(cell.algorithm), type(cell.world))}
     ids = []
     for catalog, cell in sweep.catalogs_and_cells():
         content: list[Any] = [
@@ -45,10 +45,12 @@ def run_ids(sweep: Sweep) -> np.ndarray:
             cell.arms,
             cell.horizon,
             float(cell.noise),
+            codes[type(cell.world)],
         ]
-        for name, value in sorted(cell.algorithm.hyperparameters().items()):
-            value = plain(name, value)
-            content.append([name, float(value) if type(value) is int else value])  # N=1 is N=1.0
+        for given in (cell.algorithm, cell.world):
+            for name, value in sorted(given.hyperparameters().items()):
+                value = plain(name, value)
+                content.append([name, float(value) if type(value) is int else value])  # N=1 is N=1.0
         text = json.dumps(content)
         ids += [hashlib.sha256(f"{text} {u} {s}".encode()).hexdigest()[:20] for u in sweep.users for s in sweep.seeds]
     return np.array(ids, dtype=object)

@@ -19,6 +19,7 @@ from fedbandit_jax import _checks
 from fedbandit_jax.clocks.base import MEANS, Algorithm, Trace
 from fedbandit_jax.engine.batches import Batch, clients_per_device
 from fedbandit_jax.worlds.problem import sample_problem
+from fedbandit_jax.worlds.world import World
 
 # XLA's default, 3, compiles a quarter longer on CPU, for rounds that are a twelfth slower and phases that are the same.
 COMPILER_OPTIONS = {"cpu": {"xla_backend_optimization_level": 1}}
@@ -74,7 +75,10 @@ class Program:
             first_client=batch.client.astype(np.int32),
             keys=keys_of_runs(seed, batch.user, batch.seed),
         )
-        self.algorithms = jax.tree.map(lambda *values: np.asarray(values, batch.dtype)[cell_of_lane], *batch.algorithms)
+        self.algorithms, self.worlds = (
+            jax.tree.map(lambda *values: np.asarray(values, batch.dtype)[cell_of_lane], *given)
+            for given in (batch.algorithms, batch.worlds)
+        )
         mesh = jax.make_mesh((len(devices),), ("lanes",), axis_types=(AxisType.Auto,), devices=list(devices))
         features: Any = (batch.catalog.arms, batch.catalog.key_terms, batch.catalog.users, batch.catalog.user_bound)
         shared = (DeviceCatalog(*features), batch.rounds if rounds is None else rounds)
@@ -91,7 +95,7 @@ class Program:
     def arguments(self, lanes: np.ndarray) -> tuple:
         """Of `run_batch`, for a chunk; a short one is filled up with copies of its last lane, as shapes are fixed."""
         index = lanes[np.minimum(np.arange(self.chunk), len(lanes) - 1)]
-        return (*jax.tree.map(lambda x: x[index], (self.algorithms, self.inputs)), *self.shared)
+        return (*jax.tree.map(lambda x: x[index], (self.algorithms, self.worlds, self.inputs)), *self.shared)
 
     def compile(self, budget: float = float("inf")) -> None:
         """Compile, for as many lanes at a time as fit into a budget of bytes.
@@ -235,6 +239,7 @@ def jitted(platform: str) -> Any:
 
 def run_batch(
     algorithms: Algorithm,
+    worlds: World,
     inputs: LaneInputs,
     catalog: DeviceCatalog,
     rounds: Float[Array, " P"],
@@ -245,19 +250,20 @@ def run_batch(
 ) -> Trace:
     """Play a chunk of lanes, spread over the devices of a mesh."""
     one = partial(run_one, max_clients=max_clients, max_arms=max_arms)
-    per_device = jax.vmap(one, in_axes=(0, 0, None, None))
+    per_device = jax.vmap(one, in_axes=(0, 0, 0, None, None))
     spread, everywhere = PartitionSpec("lanes"), PartitionSpec()
     return jax.shard_map(
         per_device,
         mesh=mesh,
-        in_specs=(spread, spread, everywhere, everywhere),
+        in_specs=(spread, spread, spread, everywhere, everywhere),
         out_specs=spread,
         check_vma=False,
-    )(algorithms, inputs, catalog, rounds)
+    )(algorithms, worlds, inputs, catalog, rounds)
 
 
 def run_one(
     algorithm: Algorithm,
+    world: World,
     lane: LaneInputs,
     catalog: DeviceCatalog,
     rounds: Float[Array, " P"],
@@ -271,7 +277,7 @@ def run_one(
         arms_key,
         catalog.arms,
         catalog.key_terms,
-        catalog.users[lane.user],
+        catalog.users,
         clients=lane.clients,
         num_arms=lane.arms,
         noise=lane.noise,
@@ -280,6 +286,8 @@ def run_one(
         max_arms=max_arms,
         first_client=lane.first_client,
         user_bound=catalog.user_bound,
+        world=world,
+        user=lane.user,
     )
     with jax.default_matmul_precision("highest"):  # GPUs and TPUs would round the factors of products to a few digits
         return algorithm.run(play_key, problem, rounds)

@@ -42,6 +42,7 @@ from fedbandit_jax.results.folders import (
     values_of,
 )
 from fedbandit_jax.results.results import Results, missing_as_nan
+from fedbandit_jax.worlds.world import content_of
 
 PART_SECONDS = 3.0  # a sweep that is killed loses no more than that, and the chunk that is played
 PART_RUNS = 4096  # of a part
@@ -66,6 +67,7 @@ class Store:
     def __init__(self, sweep: Sweep, batches: list[Batch], runs: pd.DataFrame) -> None:
         self.sweep, self.batches, self.runs = sweep, batches, runs
         self.cells = sweep.settings_of_cells()
+        self.hyperparameters = {name for cell in sweep.cells for name in cell.algorithm.hyperparameters()}
         self.failed: list[str] = []
         self.own_learners_failed = False  # those of the package keep to the arms that there are
         self.tables: list[tuple[np.ndarray, Columns, Columns]] = []  # rows, with their curves and phases
@@ -113,7 +115,7 @@ class Store:
     def name_of(self, row: int) -> str:
         run = self.runs.iloc[row]
         where = self.cells[run["cell"]] | {"user": run["user"], "seed": run["seed"]}
-        names = ("dataset", "clients", "arms", "horizon", "noise", "user", "seed")
+        names = [name for name in where if name not in ("algorithm", "label", *self.hyperparameters)]
         return f"{where['label']} ({', '.join(f'{name}={where[name]}' for name in names)})"
 
     def results(self, settings: dict[str, Any]) -> Results:
@@ -154,8 +156,9 @@ class Store:
         runs = self.runs.iloc[table["at"].to_numpy()]
         cells, place = np.unique(runs["cell"], return_inverse=True)
         setting = missing_as_nan(pd.DataFrame([self.cells[i] for i in cells])).iloc[place].reset_index(drop=True)
+        behind = [name for name in setting if name not in self.hyperparameters][-1]  # the noise, or the world
         for name in ("seed", "user"):
-            setting.insert(setting.columns.get_loc("noise") + 1, name, runs[name].to_numpy())
+            setting.insert(setting.columns.get_loc(behind) + 1, name, runs[name].to_numpy())
         return pd.concat([setting, table.drop(columns="at")], axis=1)
 
 
@@ -356,8 +359,9 @@ class FolderStore(Store):
         """
         own = [as_json(cell.algorithm.hyperparameters()) for _, cell in self.sweep.catalogs_and_cells()]
         texts = [json.dumps(values) for values in own]
-        found = {"hyperparameters": pa.array(texts, pa.string())}
-        for name in RUN.keys() & self.cells[0].keys():
+        worlds = [json.dumps(as_json(content_of(cell.world))) for _, cell in self.sweep.catalogs_and_cells()]
+        found = {"hyperparameters": pa.array(texts, pa.string()), "world": pa.array(worlds, pa.string())}
+        for name in (RUN.keys() & self.cells[0].keys()) - found.keys():
             found[name] = pa.array([cell[name] for cell in self.cells], RUN[name])
         for name, default in sorted(package_hyperparameters().items()):
             values = [one.get(name) for one in own]

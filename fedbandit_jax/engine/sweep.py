@@ -15,12 +15,14 @@ import pandas as pd
 
 from fedbandit_jax import _checks, _runtime
 from fedbandit_jax.algorithms.fedconpe import FedConPE
-from fedbandit_jax.clocks.base import REGISTRY, Algorithm
-from fedbandit_jax.clocks.contracts import Shape, check_methods
+from fedbandit_jax.clocks.base import REGISTRY, Algorithm, is_column
+from fedbandit_jax.clocks.contracts import Shape, check_methods, check_own_world
 from fedbandit_jax.engine.batches import Batch, clients_per_device, sharing_key, split_by_shape
 from fedbandit_jax.engine.cells import MAX_HORIZON, Cell, check_algorithms, make_cells, rounds_to_keep
 from fedbandit_jax.engine.code import is_package
+from fedbandit_jax.results.labels import fields_that_vary
 from fedbandit_jax.worlds.catalog import Catalog
+from fedbandit_jax.worlds.world import World, content_of
 
 FLOAT32_HORIZON = 2**20  # beyond it, round counts and estimates need float64
 LANE_BYTES = 80  # of a lane: its cell, client, user, seed and keys
@@ -82,6 +84,8 @@ class Sweep:
 
     def settings_of_cells(self) -> list[dict[str, Any]]:
         """Of every catalog and cell: where it plays, and its hyperparameters."""
+        worlds = {id(cell.world): content_of(cell.world) for cell in self.cells}
+        varying = fields_that_vary(list(worlds.values()))
         return [
             {
                 "dataset": catalog.name,
@@ -91,9 +95,11 @@ class Sweep:
                 "arms": cell.arms,
                 "horizon": cell.horizon,
                 "noise": cell.noise,
+                **{name: values[name] for name in varying},
                 **{k: str(v) if callable(v) else v for k, v in cell.algorithm.hyperparameters().items()},
             }
             for catalog, cell in self.catalogs_and_cells()
+            for values in [worlds[id(cell.world)]]
         ]
 
     def table_of_runs(self, batches: Sequence[Batch]) -> pd.DataFrame:
@@ -134,6 +140,7 @@ def make_sweep(
     checkpoints: Any = 128,
     spacing: Any = "linear",
     dtype: Any = "auto",
+    world: Any = None,
     **axes: Any,
 ) -> Sweep:
     """Check the arguments of a sweep; nothing is compiled."""
@@ -142,7 +149,7 @@ def make_sweep(
     given = check_algorithms(algorithms)
     users = _checks.entries_of(users) or users
     for one in catalogs:
-        cells = make_cells(one, given, **axes)
+        cells = make_cells(one, given, world, **axes)
         chosen_users = _checks.indices("users", users, len(one.users), f"the users of {one.name}")
     chosen_seeds = _checks.indices("seeds", seeds, 2**31)  # the PRNG takes 32 bits
     seed = _checks.whole("seed", seed, 0, 2**31 - 1)
@@ -155,8 +162,36 @@ def make_sweep(
         sweep.rounds(T)
         if dtype == "float32" and T > FLOAT32_HORIZON:
             _checks.fail("dtype", dtype, f"horizon={T} needs float64, as float32 counts rounds to 2^20 only")
+    check_own_worlds(sweep)
     check_own_algorithms(sweep)
     return sweep
+
+
+def check_own_worlds(sweep: Sweep) -> None:
+    """The methods of worlds that are not the package's, and that its fields are not named like other columns."""
+    algorithms = {type(cell.algorithm) for cell in sweep.cells} | set(filter(is_package, REGISTRY.values()))
+    hyperparameters = {field.name for kind in algorithms for field in dataclasses.fields(kind)}  # type: ignore[arg-type]
+    worlds = {id(cell.world): cell for cell in sweep.cells if not is_package(type(cell.world))}
+    for cell in worlds.values():
+        own = [name for name in cell.world.hyperparameters() if name not in World.__dataclass_fields__]
+        for name in own:
+            if is_column(name) or name in hyperparameters:
+                _checks.fail(f"a field of {type(cell.world).__name__}", name, "that name is a column of the results")
+        for catalog in sweep.catalogs:
+            check_own_world(cell.world, shape_of(sweep, catalog, [cell]))
+
+
+def shape_of(sweep: Sweep, catalog: Catalog, cells: Sequence[Cell]) -> Shape:
+    """Of a program."""
+    algorithm, T = cells[0].algorithm, cells[0].horizon
+    return Shape(
+        M=1 if algorithm.independent_clients else max(cell.clients for cell in cells),
+        K=max(cell.arms for cell in cells),
+        J=len(catalog.key_terms),
+        d=catalog.dim,
+        P=len(sweep.rounds(T)),
+        dtype=sweep.dtype_at(T),
+    )
 
 
 def check_own_algorithms(sweep: Sweep) -> None:
@@ -168,17 +203,9 @@ def check_own_algorithms(sweep: Sweep) -> None:
         if not is_package(type(cell.algorithm)):
             groups.setdefault(cell.group, []).append(cell)
     for catalog, cells in itertools.product(sweep.catalogs, groups.values()):
-        algorithm, T = cells[0].algorithm, cells[0].horizon
-        clients = 1 if algorithm.independent_clients else max(cell.clients for cell in cells)
-        shape = Shape(
-            M=clients,
-            K=max(cell.arms for cell in cells),
-            J=len(catalog.key_terms),
-            d=catalog.dim,
-            P=len(sweep.rounds(T)),
-            dtype=sweep.dtype_at(T),
-        )
-        for name in columns.intersection(check_methods(algorithm, shape)):
+        algorithm = cells[0].algorithm
+        shape = shape_of(sweep, catalog, cells)
+        for name in columns.intersection(check_methods(algorithm, cells[0].world, shape)):
             _checks.fail(f"a count of {algorithm.name}", name, "that name is the column of a hyperparameter")
 
 

@@ -91,3 +91,14 @@ def fori_loop(
         return lax.while_loop(lambda moving: moving[0] < end, stride, (first, carry))[1]
 
     return lax.platform_dependent(first, end, carry, cuda=strided, rocm=strided, default=plain)
+
+
+@jax.custom_batching.custom_vmap
+def largest_of_lanes(x: Int[Array, ""]) -> Int[Array, ""]:
+    """The largest of a batch, the same for all of it: a loop that ends there needs no masks under vmap."""
+    return x
+
+
+@largest_of_lanes.def_vmap
+def _largest_of_lanes(size: int, batched: list[bool], x: Int[Array, "*n"]) -> tuple[Int[Array, "*m"], bool]:
+    return largest_of_lanes(x.max(axis=0) if batched[0] else x), False

@@ -1,13 +1,16 @@
-"""Ridge regression on a fixed arm set, kept up by rank-one updates.
+"""Ridge regression, kept up by rank-one updates.
 
     V = prior I + weight sum x x' + extra,   theta = V^-1 (weight sum x r + extra moment)
 
-The means x.theta and squared widths x' V^-1 x of all K arms follow every observation in O(K d + d^2). Rank-one
-updates drift in float32; `recompute` starts again from counts and residuals of the arms, which hardly do.
+What is known, V^-1, theta and log det V, follows every observation in O(d^2). On a fixed arm set the means x.theta and
+squared widths x' V^-1 x of all K arms follow too, in O(K d); on arms that are redrawn they are worked out anew, in
+O(K d^2). `means_and_widths` has them either way.
 
-Two things keep `recompute` accurate after 10^5 pulls, when V has eigenvalues from 1 to 10^5. It factors the square root
-of V by QR, since to form V would square the condition number. And rewards are summed as residuals from a reference
-theta, that of the last recomputation: small numbers, whose rounding does not reach the weak directions.
+Rank-one updates drift in float32; `recompute` starts again from sums, which hardly do. Two things keep it accurate after
+10^5 pulls of fixed arms, when V has eigenvalues from 1 to 10^5. It factors the square root of V by QR, since to form V
+would square the condition number. And rewards are summed as residuals from a reference theta, that of the last
+recomputation: small numbers, whose rounding does not reach the weak directions. Pulls of redrawn arms, which go in all
+directions, are summed as a matrix.
 """
 
 from typing import NamedTuple
@@ -22,43 +25,98 @@ from fedbandit_jax.linalg.portable import matvec
 UNIT = 1e-5  # a squared norm as near to 1 is that of a unit vector, rounded
 
 
+class FixedArms(NamedTuple):
+    """Pulls of a fixed arm set, and what follows of each arm."""
+
+    means: Float[Array, " K"]  # x.theta
+    widths: Float[Array, " K"]  # x' V^-1 x, squared widths
+    counts: Float[Array, " K"]  # pulls
+    residuals: Float[Array, " K"]  # sums of reward - x.reference
+    reference_means: Float[Array, " K"]  # x.reference
+
+
+class RedrawnArms(NamedTuple):
+    """Pulls of arms that change."""
+
+    gram: Float[Array, "d d"]  # sum x x'
+    moment: Float[Array, " d"]  # sum x (reward - x.reference)
+
+
 class Ridge(NamedTuple):
     inverse: Float[Array, "d d"]  # V^-1
     theta: Float[Array, " d"]
-    means: Float[Array, " K"]  # x.theta of every arm
-    widths: Float[Array, " K"]  # x' V^-1 x of every arm, squared widths
-    counts: Float[Array, " K"]  # pulls
-    residuals: Float[Array, " K"]  # sums of reward - x.reference
+    log_det: Float[Array, ""]  # log det V
+    observations: Float[Array, ""]  # of all kinds
     reference: Float[Array, " d"]
-    reference_means: Float[Array, " K"]  # x.reference
+    pulls: FixedArms | RedrawnArms
     extra_gram: Float[Array, "d d"]  # of observations that are not pulls
     extra_moment: Float[Array, " d"]
-    observations: Float[Array, ""]  # of all kinds
+
+    @property
+    def means(self) -> Float[Array, " K"]:
+        """x.theta of every arm of a fixed set."""
+        return self.of_fixed_arms().means
+
+    @property
+    def widths(self) -> Float[Array, " K"]:
+        """x' V^-1 x of every arm of a fixed set, squared widths."""
+        return self.of_fixed_arms().widths
 
     def lengths(self) -> Float[Array, " K"]:
-        """sqrt(x' V^-1 x)."""
-        return jnp.sqrt(jnp.maximum(self.widths, 0))
+        """sqrt(x' V^-1 x) of every arm of a fixed set."""
+        return square_root(self.widths)
+
+    def of_fixed_arms(self) -> FixedArms:
+        if not isinstance(self.pulls, FixedArms):
+            raise AttributeError("arms are redrawn: regression.means_and_widths(ridge, client.arms) has those of a round")
+        return self.pulls
 
 
-def start(arms: Float[Array, "K d"], prior: Real) -> Ridge:
-    """No observation: V = prior I. Unit arms have the same width, exactly, so that ties break by index."""
-    squares = (arms**2).sum(axis=1)
+def square_root(widths: Float[Array, " K"]) -> Float[Array, " K"]:
+    """Of squared widths, which rounding may have brought below 0."""
+    return jnp.sqrt(jnp.maximum(widths, 0))
+
+
+def start(arms: Float[Array, "K d"], prior: Real, *, fixed: bool = True) -> Ridge:
+    """No observation: V = prior I; with fixed=False, arms tell no more than their shape.
+
+    Unit arms have the same width, exactly, so that ties break by index.
+    """
     K, d = arms.shape
     prior = jnp.asarray(prior, arms.dtype)
-    per_arm, per_dim = jnp.zeros(K, arms.dtype), jnp.zeros(d, arms.dtype)
+    per_dim, square = jnp.zeros(d, arms.dtype), jnp.zeros((d, d), arms.dtype)
+    pulls: FixedArms | RedrawnArms = RedrawnArms(square, per_dim)
+    if fixed:
+        zero = jnp.zeros(K, arms.dtype)
+        pulls = FixedArms(zero, squared_norms(arms) / prior, zero, zero, zero)
     return Ridge(
         inverse=jnp.eye(d, dtype=arms.dtype) / prior,
         theta=per_dim,
-        means=per_arm,
-        widths=jnp.where(jnp.abs(squares - 1) < UNIT, 1, squares) / prior,
-        counts=per_arm,
-        residuals=per_arm,
-        reference=per_dim,
-        reference_means=per_arm,
-        extra_gram=jnp.zeros((d, d), arms.dtype),
-        extra_moment=per_dim,
+        log_det=d * jnp.log(prior),
         observations=jnp.zeros((), arms.dtype),
+        reference=per_dim,
+        pulls=pulls,
+        extra_gram=square,
+        extra_moment=per_dim,
     )
+
+
+def squared_norms(arms: Float[Array, "K d"]) -> Float[Array, " K"]:
+    """|x|^2, exactly 1 of unit vectors."""
+    squares = (arms**2).sum(axis=1)
+    return jnp.where(jnp.abs(squares - 1) < UNIT, 1, squares)
+
+
+def means_and_widths(ridge: Ridge, arms: Float[Array, "K d"]) -> tuple[Float[Array, " K"], Float[Array, " K"]]:
+    """x.theta and x' V^-1 x of the arms of a round."""
+    if isinstance(ridge.pulls, FixedArms):
+        return ridge.pulls.means, ridge.pulls.widths
+    return matvec(arms, ridge.theta), quadratic_forms(arms, ridge.inverse)
+
+
+def quadratic_forms(rows: Float[Array, "n d"], matrix: Float[Array, "d d"]) -> Float[Array, " n"]:
+    """x' A x of every row."""
+    return ((rows @ matrix) * rows).sum(axis=1)
 
 
 class RankOneUpdate(NamedTuple):
@@ -66,29 +124,42 @@ class RankOneUpdate(NamedTuple):
 
     u: Float[Array, " d"]
     gain: Float[Array, ""]  # weight / (1 + weight x' V^-1 x)
-    projections: Float[Array, " K"]  # arms.u
+    growth: Float[Array, ""]  # of log det V: log(1 + weight x' V^-1 x)
+    projections: Float[Array, " K"] | None  # x.u of every arm of a fixed set
+
+
+def update_of_pull(ridge: Ridge, arms: Float[Array, "K d"], arm: Int[Array, ""], weight: Real = 1.0) -> RankOneUpdate:
+    """What a pull will change."""
+    x = arms[arm]
+    u = matvec(ridge.inverse, x)
+    fixed = isinstance(ridge.pulls, FixedArms)
+    width = weight * (ridge.pulls.widths[arm] if isinstance(ridge.pulls, FixedArms) else x @ u)
+    return RankOneUpdate(u, weight / (1 + width), jnp.log1p(width), matvec(arms, u) if fixed else None)
 
 
 def pull(
     ridge: Ridge, arms: Float[Array, "K d"], arm: Int[Array, ""], reward: Float[Array, ""], weight: Real = 1.0
 ) -> Ridge:
     """Add the reward of a pull."""
-    u = matvec(ridge.inverse, arms[arm])
-    return learn_pull(ridge, RankOneUpdate(u, pull_gain(ridge, arm, weight), matvec(arms, u)), arm, reward)
+    return learn_pull(ridge, update_of_pull(ridge, arms, arm, weight), arms, arm, reward)
 
 
-def pull_gain(ridge: Ridge, arm: Int[Array, ""], weight: Real) -> Float[Array, ""]:
-    """weight / (1 + weight x' V^-1 x)."""
-    return weight / (1 + weight * ridge.widths[arm])
-
-
-def learn_pull(ridge: Ridge, update: RankOneUpdate, arm: Int[Array, ""], reward: Float[Array, ""]) -> Ridge:
+def learn_pull(
+    ridge: Ridge, update: RankOneUpdate, arms: Float[Array, "K d"], arm: Int[Array, ""], reward: Float[Array, ""]
+) -> Ridge:
     """Add the reward of a pull whose rank-one update is known."""
-    pulled = (jnp.arange(ridge.counts.size) == arm).astype(reward.dtype)
-    residual = reward - ridge.reference_means[arm]
-    return _move(ridge, update, reward - ridge.means[arm])._replace(
-        counts=ridge.counts + pulled, residuals=ridge.residuals + pulled * residual
+    if isinstance(ridge.pulls, FixedArms):
+        pulled = (jnp.arange(ridge.pulls.counts.size) == arm).astype(reward.dtype)
+        residual = reward - ridge.pulls.reference_means[arm]
+        moved = _move(ridge, update, reward - ridge.pulls.means[arm])
+        assert isinstance(moved.pulls, FixedArms)
+        counts, residuals = moved.pulls.counts + pulled, moved.pulls.residuals + pulled * residual
+        return moved._replace(pulls=moved.pulls._replace(counts=counts, residuals=residuals))
+    x = arms[arm]
+    summed = RedrawnArms(
+        ridge.pulls.gram + jnp.outer(x, x), ridge.pulls.moment + (reward - x @ ridge.reference) * x
     )
+    return _move(ridge, update, reward - x @ ridge.theta)._replace(pulls=summed)
 
 
 def observe(
@@ -96,7 +167,9 @@ def observe(
 ) -> tuple[Ridge, RankOneUpdate]:
     """Add an observation of any vector, such as a key term."""
     u = ridge.inverse @ x
-    update = RankOneUpdate(u, 1 / (1 + x @ u), arms @ u)
+    width = x @ u
+    fixed = isinstance(ridge.pulls, FixedArms)
+    update = RankOneUpdate(u, 1 / (1 + width), jnp.log1p(width), arms @ u if fixed else None)
     moved = _move(ridge, update, answer - x @ ridge.theta)
     return moved._replace(
         extra_gram=ridge.extra_gram + jnp.outer(x, x), extra_moment=ridge.extra_moment + answer * x
@@ -104,38 +177,65 @@ def observe(
 
 
 def _move(ridge: Ridge, update: RankOneUpdate, surprise: Float[Array, ""]) -> Ridge:
+    pulls = ridge.pulls
+    if isinstance(pulls, FixedArms):
+        assert update.projections is not None
+        pulls = pulls._replace(
+            means=pulls.means + update.gain * surprise * update.projections,
+            widths=pulls.widths - update.gain * update.projections**2,
+        )
     return ridge._replace(
         inverse=ridge.inverse - update.gain * jnp.outer(update.u, update.u),
         theta=ridge.theta + update.gain * surprise * update.u,
-        means=ridge.means + update.gain * surprise * update.projections,
-        widths=ridge.widths - update.gain * update.projections**2,
+        log_det=ridge.log_det + update.growth,
         observations=ridge.observations + 1,
+        pulls=pulls,
     )
 
 
 def recompute(ridge: Ridge, arms: Float[Array, "K d"], prior: Real, weight: Real = 1.0) -> Ridge:
-    """Recompute V^-1, theta, means and widths from the counts and residuals.
+    """Recompute V^-1, theta, means and widths from sums over the observations.
 
-    V = B'B with the rows sqrt(weight n_x) x and a Cholesky factor of prior I + extra; R from the QR of B gives V = R'R.
+    On a fixed arm set V = B'B with the rows sqrt(weight n_x) x and a Cholesky factor of prior I + extra; R from the QR
+    of B gives V = R'R.
     """
-    eye = jnp.eye(arms.shape[1], dtype=arms.dtype)
+    eye = jnp.eye(len(ridge.theta), dtype=ridge.theta.dtype)
     rest = prior * eye + ridge.extra_gram
-    rows = jnp.sqrt(weight * ridge.counts)[:, None] * arms
-    B = jnp.concatenate([rows, jnp.linalg.cholesky(rest, symmetrize_input=False).T])
-    half = lax.linalg.triangular_solve(jnp.linalg.qr(B, mode="r"), eye, left_side=False, lower=False)  # R^-1
-    gradient = weight * (ridge.residuals @ arms) + ridge.extra_moment - rest @ ridge.reference
+    if isinstance(ridge.pulls, FixedArms):
+        rows = jnp.sqrt(weight * ridge.pulls.counts)[:, None] * arms
+        factor = jnp.linalg.qr(jnp.concatenate([rows, cholesky(rest).T]), mode="r")
+        moment = ridge.pulls.residuals @ arms
+    else:
+        factor = cholesky(rest + weight * ridge.pulls.gram).T
+        moment = ridge.pulls.moment
+    half = lax.linalg.triangular_solve(factor, eye, left_side=False, lower=False)  # R^-1
+    gradient = weight * moment + ridge.extra_moment - rest @ ridge.reference
     change = half @ (gradient @ half)
-    theta, moved = ridge.reference + change, arms @ change
-    means = ridge.reference_means + moved
-    return ridge._replace(
+    theta = ridge.reference + change
+    known = ridge._replace(
         inverse=half @ half.T,
         theta=theta,
-        means=means,
-        widths=((arms @ half) ** 2).sum(axis=1),
-        residuals=ridge.residuals - ridge.counts * moved,
+        log_det=2 * jnp.log(jnp.abs(jnp.diag(factor))).sum(),
         reference=theta,
-        reference_means=means,
     )
+    if not isinstance(ridge.pulls, FixedArms):
+        assert isinstance(known.pulls, RedrawnArms)
+        return known._replace(pulls=ridge.pulls._replace(moment=moment - ridge.pulls.gram @ change))
+    moved = arms @ change
+    means = ridge.pulls.reference_means + moved
+    return known._replace(
+        pulls=FixedArms(
+            means=means,
+            widths=((arms @ half) ** 2).sum(axis=1),
+            counts=ridge.pulls.counts,
+            residuals=ridge.pulls.residuals - ridge.pulls.counts * moved,
+            reference_means=means,
+        )
+    )
+
+
+def cholesky(matrix: Float[Array, "d d"]) -> Float[Array, "d d"]:
+    return jnp.linalg.cholesky(matrix, symmetrize_input=False)
 
 
 exact = recompute  # its name in release 0.1

@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import NullFormatter
 
 from fedbandit_jax import _checks
-from fedbandit_jax.clocks.parameters import Between, OneOf
+from fedbandit_jax._parameters import Between, OneOf
 from fedbandit_jax.results.drawing import COLORS, Look, finish, new_axes, scale
 from fedbandit_jax.results.panels import few_ticks, legend_above, new_grid
 

@@ -26,7 +26,7 @@ import pandas as pd
 
 from fedbandit_jax import _checks
 from fedbandit_jax.clocks.base import Algorithm
-from fedbandit_jax.clocks.parameters import Between, search_space
+from fedbandit_jax._parameters import Between, search_space
 from fedbandit_jax.engine import calls, processes
 from fedbandit_jax.engine.cells import expand, labels
 from fedbandit_jax.engine.progress import Listener

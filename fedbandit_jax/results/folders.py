@@ -21,15 +21,16 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from fedbandit_jax.clocks.base import METRICS
-from fedbandit_jax.results.labels import labels_of
+from fedbandit_jax.results.labels import fields_that_vary, labels_of
 from fedbandit_jax.results.results import Results, missing_as_nan
 
-FORMAT = 3
+FORMAT = 4  # 4: `world`; 3 is read, too
 RUN = {  # the columns that tell what a run is
     **dict.fromkeys(("run", "dataset", "algorithm", "hyperparameters"), pa.string()),
     **dict.fromkeys(("clients", "arms", "horizon"), pa.int64()),
     "noise": pa.float64(),
     **dict.fromkeys(("user", "seed"), pa.int64()),
+    "world": pa.string(),  # all fields, as JSON
 }
 CURVES = ("round", *METRICS)
 # Of all phase eliminations, so that every part has the same columns; those an algorithm does not tell are empty.
@@ -189,9 +190,15 @@ def load(folder: str | Path) -> Results:
     if curves is None:
         raise FileNotFoundError(f"{folder} holds no finished runs yet")
     _, first = np.unique(curves["run"].combine_chunks().indices.to_numpy(), return_index=True)
-    runs = curves.select(list(RUN)).take(first).to_pandas()
+    runs = curves.select([name for name in RUN if name in curves.column_names]).take(first).to_pandas()
     runs["run"] = runs["run"].astype(object)
-    runs = runs.sort_values(list(RUN)[1:], ignore_index=True)
+    runs = runs.sort_values(list(runs)[1:], ignore_index=True)
+    texts = runs.pop("world") if "world" in runs else pd.Series("{}", runs.index)  # older folders know one world
+    worlds = {text: json.loads(text) for text in texts.unique()}
+    for name in fields_that_vary(list(worlds.values())):
+        values = texts.map({text: world.get(name) for text, world in worlds.items()})
+        runs.insert(runs.columns.get_loc("user"), name, values)
+    runs = missing_as_nan(runs)
 
     # Few algorithms and hyperparameters, each of many runs.
     variant = runs.groupby(["algorithm", "hyperparameters"], sort=False).ngroup().to_numpy()
@@ -200,16 +207,18 @@ def load(folder: str | Path) -> Results:
     labels = np.array(labels_of(list(zip(titles, given, strict=True))), dtype=object)
     runs.insert(1, "label", labels[variant])
 
+    where = list(runs.columns[runs.columns.get_loc("clients") :])
     tables = []
     for table, by in ((curves, "round"), (phases, "phase")):
-        values = values_of(table, by, runs["run"].to_numpy(), {*RUN, *(name for own in given for name in own)})
+        settings_there = {*RUN, *(name for own in given for name in own)}
+        values = values_of(table, by, runs["run"].to_numpy(), settings_there)
         if not len(values):
             tables.append(pd.DataFrame())
             continue
         at = values.pop("at").to_numpy()
         there, place = np.unique(variant[at], return_inverse=True)
         own = missing_as_nan(pd.DataFrame([given[i] for i in there])).iloc[place]
-        place_and_run = runs[["dataset", "algorithm", "label", *list(RUN)[4:]]].iloc[at]
+        place_and_run = runs[["dataset", "algorithm", "label", *where]].iloc[at]
         found = [part.reset_index(drop=True) for part in (place_and_run, own, missing_as_nan(values))]
         tables.append(pd.concat(found, axis=1))
     settings = {

@@ -53,3 +53,9 @@ def identity(value: Any) -> Hashable:
 
 def is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def fields_that_vary(worlds: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The fields in which some worlds differ; one that not all of them have is one."""
+    names = dict.fromkeys(name for world in worlds for name in world)
+    return [name for name in names if len({identity(world.get(name)) for world in worlds}) > 1]

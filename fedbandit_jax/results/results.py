@@ -115,7 +115,7 @@ class Results:
         rows = []
         for name, _, group in lines:
             if label in (None, name):
-                place = {c: group[c].iloc[0] for c in statistics.PLACES if c != parameter}
+                place = {c: group[c].iloc[0] for c in statistics.places(group) if c != parameter}
                 rows.append({"label": name} | place | statistics.power_law(group, parameter, metric, confidence))
         return pd.DataFrame(rows)
 
@@ -153,9 +153,9 @@ class Results:
         _checks.choice("columns", columns, selection.COLUMNS)
         final = self.final()
         _checks.choice("label", label, final["label"].unique())
-        where = list(statistics.PLACES)
+        where = statistics.places(final)
         rows = []
-        for place, group in final.groupby(where, sort=False):
+        for place, group in final.groupby(where, sort=False, dropna=False):
             table = group.pivot_table(index=["user", "seed"], columns="label", values=metric, sort=False)
             if label not in table:
                 continue

@@ -8,11 +8,10 @@ import pandas as pd
 from pandas.api.types import is_integer_dtype
 
 from fedbandit_jax import _checks
-from fedbandit_jax.results.statistics import PLACES, setting_columns, show, varied_places
+from fedbandit_jax.results.statistics import places, setting_columns, show, varied_places
 
 COLUMNS = ("few", "all")  # of a table: what varies, or every setting
 MOST_NAMED = 12  # values in an error
-NOT_HYPERPARAMETERS = ("algorithm", "label", *PLACES, "user", "seed")
 
 
 def chosen(
@@ -40,7 +39,8 @@ def meets(table: pd.DataFrame, conditions: Mapping[str, Any]) -> np.ndarray:
     found = np.ones(len(table), bool)
     for name, value in conditions.items():
         column = table[name] if name in table else pd.Series(np.nan, table.index)
-        missing = [None] if named and name not in NOT_HYPERPARAMETERS else []
+        of_all = ("algorithm", "label", *places(table), "user", "seed")
+        missing = [None] if named and name not in of_all else []
         found &= np.any([equals(column, entry) for entry in (*_checks.as_list(value), *missing)], axis=0)
     return found
 
@@ -88,7 +88,7 @@ def varied_settings(table: pd.DataFrame) -> list[str]:
     """The places that vary, and the hyperparameters that vary for one algorithm."""
     titles = table["algorithm"] if "algorithm" in table else pd.Series("", table.index)
 
-    own = [c for c in setting_columns(table) if c not in ("algorithm", "label", *PLACES)]
+    own = [c for c in setting_columns(table) if c not in ("algorithm", "label", *places(table))]
     varies = [c for c in own if table[c].groupby(titles).nunique(dropna=False).max() > 1]
     return [*varied_places(table), *varies]
 

@@ -13,7 +13,7 @@ CONFIDENCE = 0.95
 INTERVALS = ("auto", "t", "log")
 ENOUGH = 5  # users, to correct intervals for their skew
 LEAST_SHARE = 1e-9  # of a mean: what the other users have less of than this, they do not have
-PLACES = ("dataset", "clients", "arms", "horizon", "noise")  # where algorithms meet
+PLACES = ("dataset", "clients", "arms", "horizon", "noise")  # where algorithms meet, besides their world
 
 
 def interval_units(runs: pd.DataFrame) -> np.ndarray:
@@ -189,9 +189,16 @@ def metric_columns(table: pd.DataFrame) -> list[str]:
     return list(table.columns[table.columns.get_loc("round") + 1 :])
 
 
+def places(table: pd.DataFrame) -> list[str]:
+    """Where algorithms meet: the columns of PLACES, and those of their world, which stand behind the noise."""
+    columns = list(table.columns)
+    world = columns[columns.index("noise") + 1 : columns.index("user")] if {"noise", "user"} <= {*columns} else []
+    return [*(c for c in PLACES if c in table), *world]
+
+
 def varied_places(table: pd.DataFrame) -> list[str]:
     """The places that take several values."""
-    return [c for c in PLACES if c in table and table[c].nunique() > 1]
+    return [c for c in places(table) if table[c].nunique(dropna=False) > 1]
 
 
 def varied_parameters(table: pd.DataFrame, columns: Sequence[str]) -> list[str]:
@@ -216,14 +223,14 @@ def check_varied(argument: str, name: str, varied: Sequence[str]) -> None:
 def lines(table: pd.DataFrame, *swept: str) -> Iterator[tuple[str, str, pd.DataFrame]]:
     """(label, place, rows) for all that differs besides the swept parameters, which labels then do not name.
 
-    The place says which data set, clients, arms, horizon and noise, if these vary: "clients=3, arms=100".
+    The place says which data set, clients, arms, horizon, noise and world, if these vary: "clients=3, arms=100".
     """
-    table = table.assign(label=labels_without(table, [name for name in swept if name not in PLACES]))
+    table = table.assign(label=labels_without(table, [name for name in swept if name not in places(table)]))
     for name in swept:
         numbers = pd.to_numeric(table[name], errors="coerce")
         table = table[numbers.notna()].assign(**{name: numbers[numbers.notna()]})
     where = [c for c in varied_places(table) if c not in swept]
-    for key, rows in table.groupby(["label", *where], sort=False):
+    for key, rows in table.groupby(["label", *where], sort=False, dropna=False):
         yield key[0], ", ".join(f"{c}={show(v)}" for c, v in zip(where, key[1:], strict=True)), rows
 
 
@@ -232,7 +239,7 @@ def labels_without(table: pd.DataFrame, swept: Sequence[str]) -> pd.Series:
     if not swept:
         return table["label"]
     variants = table.drop_duplicates("label").sort_values("label", key=lambda labels: labels.map(by_number))
-    given = [c for c in setting_columns(table) if c not in ("algorithm", "label", *PLACES)]
+    given = [c for c in setting_columns(table) if c not in ("algorithm", "label", *places(table))]
     kept = [c for c in given if c not in swept]
     # Functions of the same name have the same text in a table, and only numbers in labels tell them apart: the first at
     # one swept value is the first at the next, in whatever order the runs are.

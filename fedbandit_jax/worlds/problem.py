@@ -1,31 +1,41 @@
-"""Problem: one federation, drawn from the pool of arms of a catalog.
+"""Problem: one federation, drawn from a catalog as its world says.
 
-Axis letters: M clients, K arms of a client, J key terms, A arms of the pool, d dimensions.
+Axis letters: M clients, K arms of a client, J key terms, A arms of the pool, U users, d dimensions.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key
 
 from fedbandit_jax.linalg import Real
+from fedbandit_jax.linalg.sampling import draw_without_replacement
+from fedbandit_jax.worlds.world import World
+
+# Keys of a federation besides those of its clients, which have the numbers from 0 on.
+USERS, ARRIVALS = 2**32 - 1, 2**32 - 2
 
 
 class Problem(NamedTuple):
-    """One federation: M clients with K arms each (padded, masked), shared key terms and preference.
+    """One federation: M clients with K arms each (padded, masked), shared key terms, and the users they serve.
 
-    Padded arms are zero rows behind the real ones; a padded client has no real arm.
+    Padded arms are zero rows behind the real ones; a padded client has no real arm. Where arms are redrawn, `arms` is
+    NaN: the round clock draws them.
     """
 
     arms: Float[Array, "M K d"]
     arm_mask: Bool[Array, "M K"]
     key_terms: Float[Array, "J d"]
-    theta: Float[Array, " d"]
+    theta: Float[Array, "M d"]  # of each client's user
     noise: Float[Array, ""]
     horizon: Float[Array, ""]
     client_ids: Int[Array, " M"]  # the clients' numbers: their random numbers depend on them
     user_bound: Float[Array, ""] | float = 1.0  # S, known to learners: no user of the catalog has a larger norm
+    world: World = World()
+    pool: Float[Array, "A d"] | None = None  # what arms are redrawn from
+    key: Key[Array, ""] | None = None  # of arm sets and arrivals
+    federation: Int[Array, ""] | int | None = None  # clients in all, of whom some may be played elsewhere
 
     @property
     def client_mask(self) -> Bool[Array, " M"]:
@@ -42,9 +52,34 @@ class Problem(NamedTuple):
         return self.arm_mask.sum(axis=1).max().astype(self.theta.dtype)
 
     @property
+    def dim(self) -> int:
+        return self.arms.shape[-1]
+
+    @property
+    def sigma(self) -> Float[Array, ""]:
+        """The subgaussian constant of rewards and answers, known to learners."""
+        return jnp.asarray(self.world.sigma(self.noise), self.noise.dtype)
+
+    @property
+    def arms_keys(self) -> Key[Array, " M"]:
+        """From which arms are redrawn; the same for all clients if their arms are."""
+        own = self.client_ids if self.world.arm_sets == "own" else jnp.zeros_like(self.client_ids)
+        key = jax.random.key(0) if self.key is None else self.key
+        return jax.vmap(lambda i: jax.random.fold_in(key, i))(own)
+
+    @property
+    def arrivals_key(self) -> Key[Array, ""]:
+        assert self.key is not None
+        return jax.random.fold_in(self.key, ARRIVALS)
+
+    @property
     def means(self) -> Float[Array, "M K"]:
-        """Expected rewards a.theta; 0 for padding."""
-        return self.arms @ self.theta
+        """Expected rewards, a.theta unless the world says otherwise; 0 for padding."""
+        return jnp.where(self.arm_mask, jax.vmap(self.world.mean)(self.arms, self.theta), 0)
+
+    def theta_error(self, theta_hat: Float[Array, " d"]) -> Float[Array, ""]:
+        """|theta_hat - theta|, a mean over clients."""
+        return self.mean_over_clients(jnp.linalg.norm(theta_hat - self.theta, axis=1))
 
     @property
     def gaps(self) -> Float[Array, "M K"]:
@@ -53,42 +88,28 @@ class Problem(NamedTuple):
         best = jnp.where(self.arm_mask, means, -jnp.inf).max(axis=1, keepdims=True)
         return jnp.where(self.arm_mask, best - means, 0)
 
-    @property
-    def losses(self) -> Float[Array, "M K"]:
-        """The gaps, and NaN for padding of real clients: a learner that pulls it has no regret that counts."""
-        return jnp.where(self.arm_mask | ~self.client_mask[:, None], self.gaps, jnp.nan)
-
     def mean_over_clients(self, values: Float[Array, " M"]) -> Float[Array, ""]:
         return jnp.where(self.client_mask, values, 0).sum() / self.num_clients
 
 
-def draw_without_replacement(key: Key[Array, ""], pool: int, count: int) -> Int[Array, " count"]:
-    """The first `count` entries of a random permutation of range(pool); fewer are a prefix of more.
-
-    Fisher-Yates swaps position j with a random position r_j >= j. Instead of carrying the permutation,
-    find what each swap saw: position p holds, before step j, what the last earlier step i with r_i = p put
-    there (the value then at position i), or p itself if there was none.
-    """
-    step = jnp.arange(count, dtype=jnp.int32)
-    target = jax.random.randint(key, (count,), step, pool, dtype=jnp.int32)
-
-    def last_step_into(position: Int[Array, " count"]) -> Int[Array, " count"]:
-        hit = (target[None, :] == position[:, None]) & (step[None, :] < step[:, None])
-        return jnp.where(hit, step[None, :], -1).max(axis=1)
-
-    source = last_step_into(step)
-    origin = jnp.where(source < 0, step, source)
-    for _ in range(max(count - 1, 1).bit_length()):  # follow chains of swaps by doubling
-        origin = origin[origin]
-    earlier = last_step_into(target)
-    return jnp.where(earlier < 0, target, origin[earlier])
+def users_of_clients(
+    key: Key[Array, ""], world: World, clients: Int[Array, " M"], user: Int[Array, ""], count: int
+) -> Int[Array, " M"]:
+    """Whom each client serves: `user` the first group, others of `count` users the next, none twice while there are more."""
+    if world.preferences == "shared":
+        return jnp.broadcast_to(user, clients.shape)
+    group = clients if world.preferences == "own" else clients % jnp.asarray(world.preferences).astype(jnp.int32)
+    order = jax.random.permutation(jax.random.fold_in(key, USERS), count)
+    place = group % count
+    behind = jnp.argmax(order == user) < place  # the user comes first, and those before it move up
+    return jnp.where(place == 0, user, jnp.where(behind, order[place], order[place - 1])).astype(jnp.int32)
 
 
 def sample_problem(
     key: Key[Array, ""],
     arms: Float[Array, "A d"],
     key_terms: Float[Array, "J d"],
-    theta: Float[Array, " d"],
+    users: Float[Array, "U d"],
     *,
     clients: Real,
     num_arms: Real,
@@ -98,24 +119,35 @@ def sample_problem(
     max_arms: int,
     first_client: Real = 0,
     user_bound: Real = 1.0,
+    world: World | None = None,
+    user: Any = 0,
 ) -> Problem:
     """Draw a federation: each client gets `num_arms` arms of the pool, without replacement.
 
-    Client i's arms depend on the key and i alone, so they are the same for every number of clients, and
+    Client i's arms and user depend on the key and i alone, so they are the same for every number of clients, and
     a smaller arm set is a prefix of a larger one. The arrays are padded to (max_clients, max_arms). With
-    `first_client`, only the clients from that number on are drawn. `user_bound` is `Catalog.user_bound`.
+    `first_client`, only the clients from that number on are drawn. `user_bound` is `Catalog.user_bound`; `user` is the
+    place, among `users`, of the one whom the first client serves.
     """
+    world = World() if world is None else world
     client = first_client + jnp.arange(max_clients, dtype=jnp.int32)
-    client_keys = jax.vmap(lambda i: jax.random.fold_in(key, i))(client)
-    chosen = jax.vmap(lambda k: draw_without_replacement(k, arms.shape[0], max_arms))(client_keys)
     mask = (client[:, None] < clients) & (jnp.arange(max_arms)[None, :] < num_arms)
-    return Problem(
-        arms=jnp.where(mask[:, :, None], arms[chosen], 0),
+    served = users_of_clients(key, world, client, jnp.asarray(user, jnp.int32), len(users))
+    problem = Problem(
+        arms=jnp.full((*mask.shape, arms.shape[1]), jnp.nan, arms.dtype),
         arm_mask=mask,
         key_terms=key_terms,
-        theta=theta,
+        theta=users[served],
         noise=jnp.asarray(noise, arms.dtype),
         horizon=jnp.asarray(horizon, arms.dtype),
         client_ids=client,
         user_bound=jnp.asarray(user_bound, arms.dtype),
+        world=world,
+        pool=arms,
+        key=key,
+        federation=jnp.asarray(clients, jnp.int32),
     )
+    if not world.fixed:
+        return problem
+    chosen = jax.vmap(lambda k: draw_without_replacement(k, arms.shape[0], max_arms))(problem.arms_keys)
+    return problem._replace(arms=jnp.where(mask[:, :, None], arms[chosen], 0))

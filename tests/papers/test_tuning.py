@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import fedbandit_jax as fb
-from fedbandit_jax.clocks.parameters import search_space
+from fedbandit_jax._parameters import search_space
 from fedbandit_jax.engine import calls
 from fedbandit_jax.papers.fedconpe import LINE_UP
 from fedbandit_jax.papers.tuned import budget_of

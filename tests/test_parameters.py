@@ -6,7 +6,7 @@ import jax
 import pytest
 
 import fedbandit_jax as fb
-from fedbandit_jax.clocks.parameters import Between, declared
+from fedbandit_jax._parameters import Between, declared
 
 
 @dataclass(frozen=True, kw_only=True)

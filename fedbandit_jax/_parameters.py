@@ -1,14 +1,20 @@
-"""Hyperparameters that declare themselves: what they may be, whether they are traced, and where a tuner looks."""
+"""What algorithms and worlds have in common: fields that declare what they may be, and numbers that are traced."""
 
 import dataclasses
 import inspect
+import itertools
 import math
+import numbers
+from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, ClassVar, Self, TypeVar
+
+import jax
 
 from fedbandit_jax import _checks
 
+Kind = TypeVar("Kind", bound="Configured")
 Hyperparameter = Any  # a number or a word, or in a sweep a list of them; one traced number inside `run`
 DIGITS = 4  # of a number that a tuner tries, so that it can be written down
 
@@ -115,3 +121,89 @@ def _declared(kind: type) -> dict[str, Parameter]:
 def search_space(kind: type) -> dict[str, Between | OneOf]:
     """Where a tuner looks, by hyperparameter."""
     return {name: about.search for name, about in declared(kind).items() if about.search is not None}
+
+
+class Configured:
+    """A frozen dataclass as a pytree: numbers are traced leaves, so that a new value never recompiles.
+
+    Strings, None, bools and functions are static, and so are numbers that `static` or param(static=True) names.
+    """
+
+    static: ClassVar[tuple[str, ...]] = ()  # numbers that are fixed at compile time, besides those param() says are
+
+    def __init_subclass__(cls) -> None:
+        jax.tree_util.register_pytree_with_keys(cls, _flatten_with_keys, cls._unflatten, _flatten)
+
+    def hyperparameters(self) -> dict[str, Any]:
+        return {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}  # type: ignore[arg-type]
+
+    def replace(self, **changes: Any) -> Self:
+        return dataclasses.replace(self, **changes)  # type: ignore[type-var]
+
+    @classmethod
+    def _unflatten(cls, static: tuple, leaves: Any) -> Self:
+        names, fixed = static
+        new = object.__new__(cls)
+        for name, value in [*zip(names, leaves, strict=True), *fixed]:
+            object.__setattr__(new, name, value)
+        return new
+
+
+def static_names(kind: type[Configured]) -> set[str]:
+    """The fields that are fixed at compile time whatever they are."""
+    return {*kind.static, *(name for name, about in declared(kind).items() if about.static)}
+
+
+def _flatten(configured: Configured) -> tuple[tuple, tuple]:
+    static = static_names(type(configured))
+
+    def is_static(name: str, value: Any) -> bool:
+        return name in static or value is None or isinstance(value, str | bool) or callable(value)
+
+    items = configured.hyperparameters().items()
+    names = tuple(name for name, value in items if not is_static(name, value))
+    fixed = tuple((name, value) for name, value in items if is_static(name, value))
+    return tuple(getattr(configured, name) for name in names), (names, fixed)
+
+
+def _flatten_with_keys(configured: Configured) -> tuple[tuple, tuple]:
+    leaves, (names, fixed) = _flatten(configured)
+    keys = (jax.tree_util.GetAttrKey(name) for name in names)
+    return tuple(zip(keys, leaves, strict=True)), (names, fixed)
+
+
+def is_decorated(kind: type, base: type) -> bool:
+    """Are the annotated attributes of a class and its parents, down to `base`, fields of a dataclass?"""
+    for part in kind.__mro__:
+        if issubclass(part, base) and annotated(part) and "__dataclass_fields__" not in vars(part):
+            return False
+    return dataclasses.is_dataclass(kind)
+
+
+def lists(configured: Configured) -> dict[str, list[Any]]:
+    """The values of each of its fields."""
+    fields = {name: _checks.as_list(value) for name, value in configured.hyperparameters().items()}
+    kind = type(configured)
+    static = static_names(kind)
+    for name, values in fields.items():
+        if not values:
+            _checks.fail(f"{name} of {kind.__name__}", values, "it must not be empty")
+        for value in values:
+            if not (isinstance(value, Hashable) if name in static else is_simple(value)):
+                allowed = "it must be a number or a word, or a list of them"
+                _checks.fail(f"{name} of {kind.__name__}", value, allowed)
+    return fields
+
+
+def is_simple(value: Any) -> bool:
+    """Is it a number, a word, a function, or a structure of JAX's of these, rather than a list or table?"""
+    if isinstance(value, Iterable) and not isinstance(value, str):
+        return False
+    return all(isinstance(leaf, str | numbers.Real) or callable(leaf) for leaf in jax.tree.leaves(value))
+
+
+def expand(configured: Kind) -> Iterator[Kind]:
+    """One for each combination of the lists among its fields."""
+    fields = lists(configured)
+    for combination in itertools.product(*fields.values()):
+        yield configured.replace(**dict(zip(fields, combination, strict=True)))

@@ -1,0 +1,262 @@
+"""The stage on which a learner plays: the arms of each round, and the user, who knows theta and answers with noise.
+
+Three of them: a client alone, all clients of a federation side by side, and one client at a time. What a client meets in
+its own round t is the same on all three.
+"""
+
+from typing import Any, NamedTuple, Protocol
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int, Key
+
+from fedbandit_jax.linalg.sampling import scaled
+from fedbandit_jax.worlds.problem import Problem
+from fedbandit_jax.worlds.world import World
+
+BLOCK = 64  # rounds whose random numbers are drawn at a time
+
+
+class Round(NamedTuple):
+    """What there is in a round; K is M K if several clients are played as one."""
+
+    arms: Float[Array, "K d"]
+    mask: Bool[Array, " K"]
+    means: Float[Array, " K"]  # expected rewards, for the clock alone, as what follows
+    losses: Float[Array, " K"]  # regret of each arm; NaN for padding
+    chance: Float[Array, "*n"]  # what the rewards are made of, one a client
+
+
+class Stage(Protocol):
+    """What the round clock needs. `seen` is what the stage itself has to remember from round to round."""
+
+    world: World
+
+    def begin(self) -> Any:
+        """What it remembers at first."""
+
+    def draw(self, block: Int[Array, ""] | int) -> Any:
+        """The random numbers of a block of rounds."""
+
+    def round(self, drawn: Any, t: Int[Array, ""], seen: Any) -> tuple[Round, Any]:
+        """Round t of a run, counted from 0; `drawn` is of its block."""
+
+    def reward(self, mean: Float[Array, "*n"], chance: Float[Array, "*n"]) -> Float[Array, "*n"]:
+        """Rewards of pulls."""
+
+    def error(self, theta_hat: Float[Array, " d"], t: Int[Array, ""], seen: Any) -> Float[Array, ""]:
+        """|theta_hat - theta| in round t, a mean over clients."""
+
+
+class Drawn(NamedTuple):
+    """The random numbers of 64 rounds of a client."""
+
+    chance: Float[Array, " BLOCK"]
+    arms: Any = None  # of World.draw, where arms are redrawn
+
+
+class Alone(NamedTuple):
+    """One client."""
+
+    world: World
+    pool: Float[Array, "A d"]
+    arms: Float[Array, "K d"]  # NaN where they are redrawn
+    mask: Bool[Array, " K"]
+    theta: Float[Array, " d"]
+    noise: Float[Array, ""]
+    arms_key: Key[Array, ""]
+    reward_key: Key[Array, ""]
+    question_key: Key[Array, ""]
+    standing: tuple[Float[Array, " K"], Float[Array, " K"]] | None = None  # means and losses, if they never change
+
+    def begin(self) -> tuple:
+        return ()
+
+    def draw(self, block: Int[Array, ""] | int) -> Drawn:
+        if self.world.fixed:
+            return Drawn(self.draw_chance(block))
+        rounds = jnp.asarray(block, jnp.int32) * BLOCK + jnp.arange(BLOCK, dtype=jnp.int32)
+        return Drawn(self.draw_chance(block), jax.vmap(self.draw_arms)(rounds))
+
+    def draw_chance(self, block: Int[Array, ""] | int) -> Float[Array, " BLOCK"]:
+        u = uniforms(jax.random.fold_in(self.reward_key, block), (BLOCK,), self.noise.dtype)
+        # What is added to a mean is known before the mean.
+        return self.world.reward(jnp.zeros_like(u), u, self.noise) if self.additive else u
+
+    def draw_arms(self, t: Int[Array, ""]) -> Any:
+        return self.world.draw(jax.random.fold_in(self.arms_key, t), self.pool, self.mask.size)
+
+    def round(self, drawn: Drawn, t: Int[Array, ""], seen: tuple = ()) -> tuple[Round, tuple]:
+        place = t % BLOCK
+        redrawn = jax.tree.map(lambda x: x[place], drawn.arms)
+        return self.with_arms(redrawn, t, drawn.chance[place]), seen
+
+    def with_arms(self, redrawn: Any, t: Int[Array, ""], chance: Float[Array, ""]) -> Round:
+        if self.standing is not None:
+            return Round(self.arms, self.mask, *self.standing, chance)
+        arms = self.arms
+        if not self.world.fixed:
+            arms = jnp.where(self.mask[:, None], self.world.arms(redrawn, self.pool), 0)
+        means = self.world.mean(arms, self.world.theta_at(self.theta, t))
+        return Round(arms, self.mask, means, losses(means, self.mask), chance)
+
+    def reward(self, mean: Float[Array, ""], chance: Float[Array, ""]) -> Float[Array, ""]:
+        return mean + chance if self.additive else self.world.reward(mean, chance, self.noise)
+
+    def answer(
+        self, drawn: Drawn, t: Int[Array, ""], question: Int[Array, ""] | int, x: Float[Array, " d"]
+    ) -> Float[Array, ""]:
+        """What the user says of an arm or key term before the pull of round t; questions of a run count from 0."""
+        mean = self.world.mean(x[None], self.world.theta_at(self.theta, t))[0]
+        if self.world.shared_noise:
+            return self.reward(mean, drawn.chance[t % BLOCK])
+        u = uniforms(jax.random.fold_in(self.question_key, question), (), mean.dtype)
+        return self.world.reward(mean, u, self.noise)
+
+    def error(self, theta_hat: Float[Array, " d"], t: Int[Array, ""], seen: tuple = ()) -> Float[Array, ""]:
+        return jnp.linalg.norm(theta_hat - self.world.theta_at(self.theta, t))
+
+    @property
+    def additive(self) -> bool:
+        return type(self.world).reward is World.reward and self.world.rewards != "bernoulli"
+
+
+EACH = ("arms", "mask", "theta", "arms_key", "reward_key", "question_key", "standing")  # what a client has of its own
+EACH_CLIENT: Any = Alone(*(0 if name in EACH else None for name in Alone._fields))  # type: ignore[arg-type]
+
+
+def stages_of(problem: Problem, key: Key[Array, ""]) -> Alone:
+    """The stages of all clients, with an axis M as EACH_CLIENT says; `key` is that of the run."""
+    client_keys = jax.vmap(lambda i: jax.random.fold_in(key, i))(problem.client_ids)
+    chances = jax.vmap(jax.random.fold_in, in_axes=(0, None))
+    standing = None
+    if problem.world.fixed and problem.world.stationary:
+        means = problem.means
+        standing = means, jax.vmap(losses)(means, problem.arm_mask)
+    return Alone(
+        world=problem.world,
+        pool=problem.pool,
+        arms=problem.arms,
+        mask=problem.arm_mask,
+        theta=problem.theta,
+        noise=problem.noise,
+        arms_key=problem.arms_keys,
+        reward_key=chances(client_keys, 0),
+        question_key=chances(client_keys, 1),
+        standing=standing,
+    )
+
+
+class Together(NamedTuple):
+    """All clients of a federation, side by side: as one client with all their arms, who pulls one of each."""
+
+    clients: Alone  # an axis M, as EACH_CLIENT says
+
+    @property
+    def world(self) -> World:
+        return self.clients.world
+
+    def begin(self) -> tuple:
+        return ()
+
+    def draw(self, block: Int[Array, ""] | int) -> Drawn:
+        return jax.vmap(lambda one: one.draw(block), in_axes=(EACH_CLIENT,))(self.clients)
+
+    def round(self, drawn: Drawn, t: Int[Array, ""], seen: tuple = ()) -> tuple[Round, tuple]:
+        rounds = jax.vmap(lambda one, drawn: one.round(drawn, t)[0], in_axes=(EACH_CLIENT, 0))(self.clients, drawn)
+        M, K, d = rounds.arms.shape
+        return Round(rounds.arms.reshape(M * K, d), *(x.reshape(M * K) for x in rounds[1:4]), rounds.chance), seen
+
+    def reward(self, mean: Float[Array, " M"], chance: Float[Array, " M"]) -> Float[Array, " M"]:
+        return self.clients.reward(mean, chance)
+
+    def error(self, theta_hat: Float[Array, " d"], t: Int[Array, ""], seen: tuple = ()) -> Float[Array, ""]:
+        return mean_error(self.clients, theta_hat, jnp.broadcast_to(t, self.clients.theta.shape[:1]))
+
+
+class OneByOne(NamedTuple):
+    """All clients of a federation, one of whom comes in each round; it meets what it would meet alone."""
+
+    clients: Alone  # an axis M, as EACH_CLIENT says
+    key: Key[Array, ""]  # of arrivals
+    count: Int[Array, ""]  # of clients
+
+    @property
+    def world(self) -> World:
+        return self.clients.world
+
+    def begin(self) -> Int[Array, " M"]:
+        """How often each has come."""
+        return jnp.zeros(len(self.clients.theta), jnp.int32)
+
+    def draw(self, block: Int[Array, ""] | int) -> Int[Array, " BLOCK"]:
+        return arrivals(self.key, block, self.count)
+
+    def round(
+        self, drawn: Int[Array, " BLOCK"], t: Int[Array, ""], seen: Int[Array, " M"]
+    ) -> tuple[Round, Int[Array, " M"]]:
+        who = drawn[t % BLOCK]
+        own = seen[who]  # its own round
+        one = self.clients._replace(
+            **{name: jax.tree.map(lambda x: x[who], getattr(self.clients, name)) for name in EACH}
+        )
+        chance = one.draw_chance(own // BLOCK)[own % BLOCK]
+        redrawn = None if self.world.fixed else one.draw_arms(own)
+        return one.with_arms(redrawn, own, chance), seen.at[who].add(1)
+
+    def reward(self, mean: Float[Array, ""], chance: Float[Array, ""]) -> Float[Array, ""]:
+        return self.clients.reward(mean, chance)
+
+    def error(self, theta_hat: Float[Array, " d"], t: Int[Array, ""], seen: Int[Array, " M"]) -> Float[Array, ""]:
+        return mean_error(self.clients, theta_hat, seen)
+
+
+def mean_error(clients: Alone, theta_hat: Float[Array, " d"], t: Int[Array, " M"]) -> Float[Array, ""]:
+    """|theta_hat - theta_i| in round t_i, over the real clients."""
+    real = clients.mask.any(axis=1)
+    errors = jax.vmap(lambda one, t: one.error(theta_hat, t), in_axes=(EACH_CLIENT, 0))(clients, t)
+    return jnp.where(real, errors, 0).sum() / real.sum()
+
+
+def losses(means: Float[Array, " K"], mask: Bool[Array, " K"]) -> Float[Array, " K"]:
+    """Best mean less the arm's; NaN for padding, as a learner that pulls it has no regret that counts.
+
+    A padded client has no arm at all, and loses nothing.
+    """
+    best = jnp.where(mask, means, -jnp.inf).max()
+    return jnp.where(mask, best - means, jnp.where(mask.any(), jnp.nan, 0))
+
+
+def uniforms(key: Key[Array, ""], shape: tuple[int, ...], dtype: Any) -> Float[Array, "..."]:
+    """Uniform in (-1, 1); drawn in float32, so that both precisions play the same run."""
+    lowest = np.nextafter(np.float32(-1), np.float32(0))
+    return jax.random.uniform(key, shape, jnp.float32, lowest, 1).astype(dtype)
+
+
+# --------------------------------------------------------------------------------------------------------- arrivals
+
+
+def arrivals(key: Key[Array, ""], block: Int[Array, ""] | int, clients: Int[Array, ""]) -> Int[Array, " BLOCK"]:
+    """Which client comes in each round of a block, uniformly."""
+    words = jax.random.bits(jax.random.fold_in(key, block), (BLOCK,), jnp.uint32)
+    return scaled(words, jnp.broadcast_to(clients.astype(jnp.uint32), words.shape)).astype(jnp.int32)
+
+
+def own_rounds(
+    key: Key[Array, ""], client: Int[Array, ""], clients: Int[Array, ""], stops: Int[Array, " P"]
+) -> Int[Array, " P"]:
+    """How often a client has come by each of some rounds, in rising order."""
+
+    def to_the_next_stop(carry: tuple) -> tuple:
+        t, row, came, counts = carry
+        block = t // BLOCK
+        end = jnp.minimum(stops[row], (block + 1) * BLOCK)
+        rounds = block * BLOCK + jnp.arange(BLOCK, dtype=jnp.int32)
+        hits = (arrivals(key, block, clients) == client) & (rounds >= t) & (rounds < end)
+        came = came + hits.sum(dtype=jnp.int32)
+        return end, row + (end == stops[row]), came, counts.at[row].set(came)
+
+    nothing = jnp.int32(0)
+    start = (nothing, nothing, nothing, jnp.zeros_like(stops))
+    return jax.lax.while_loop(lambda carry: carry[0] < stops[-1], to_the_next_stop, start)[3]

@@ -1,0 +1,165 @@
+"""World: how arms, users, arrivals and rewards come about; the default is the world of FedConPE's paper.
+
+Axis letters: K arms of a client, A arms of the pool, n of any vectors, d dimensions.
+"""
+
+import math
+import warnings
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, ClassVar
+
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jaxtyping import Array, Float, Int, Key
+
+from fedbandit_jax import _checks
+from fedbandit_jax._parameters import Configured, Hyperparameter, declared, param
+from fedbandit_jax.linalg import Real
+from fedbandit_jax.linalg.sampling import draw_quickly, sum_of_signs, sum_of_uniforms
+from fedbandit_jax.worlds.catalog import Catalog
+
+SLACK = 1e-6  # rounding of unit vectors
+
+
+@dataclass(frozen=True, kw_only=True)
+class World(Configured):
+    """Where algorithms play; in a sweep every field may be a list.
+
+    Args:
+        contexts: "fixed": a client's K arms are drawn once. "redrawn": anew, without replacement, every round.
+        arm_sets: "own": every client has its own arms. "common": all have the same.
+        preferences: "shared": all clients serve the sweep's user. "own": each its own. A number c: c groups of clients,
+            one user each; client i is in group i mod c. The sweep's user is that of the first client or group; the
+            others are drawn from the catalog, none twice while there are more.
+        arrivals: "all": all clients play in every round. "one": one of them, drawn at random; T counts all plays.
+        rewards: "gaussian", of the sweep's `noise`. "bernoulli": +1 or -1 with mean x.theta, which is 1-subgaussian, so
+            that learners are told a noise of 1. "uniform": bounded, with the variance noise^2.
+        shared_noise: True: one draw per client and round serves its pull and all its questions.
+
+    A world of one's own is a subclass, a frozen dataclass with whatever fields it needs. It may have its own `theta_at`,
+    `mean`, `reward`, `sigma`, `draw` and `arms`. All of them are pure JAX functions.
+    """
+
+    revision: ClassVar[int] = 1  # another number when it plays otherwise than before
+
+    contexts: Hyperparameter = param("fixed", words=("fixed", "redrawn"))
+    arm_sets: Hyperparameter = param("own", words=("own", "common"))
+    preferences: Hyperparameter = param("shared", low=1, words=("shared", "own"))
+    arrivals: Hyperparameter = param("all", words=("all", "one"))
+    rewards: Hyperparameter = param("gaussian", words=("gaussian", "bernoulli", "uniform"))
+    shared_noise: Hyperparameter = False
+
+    # --------------------------------------------------------------------------------- what one's own may change
+
+    def theta_at(self, theta: Float[Array, " d"], t: Int[Array, ""]) -> Float[Array, " d"]:
+        """The preference in the client's round t, counted from 0; the same in all of them by default."""
+        return theta
+
+    def mean(self, x: Float[Array, "n d"], theta: Float[Array, " d"]) -> Float[Array, " n"]:
+        """Expected rewards of arms, or answers about key terms."""
+        return x @ theta
+
+    def reward(
+        self, mean: Float[Array, "*n"], u: Float[Array, "*n"], noise: Float[Array, ""]
+    ) -> Float[Array, "*n"]:
+        """A reward or answer of that mean, made from a number u that is uniform in (-1, 1)."""
+        if self.rewards == "bernoulli":
+            return jnp.where(u < mean, 1, -1).astype(mean.dtype)
+        if self.rewards == "uniform":
+            return mean + noise * math.sqrt(3) * u
+        return mean + noise * normal(u)
+
+    def sum_of_rewards(
+        self,
+        counts: Float[Array, " n"],
+        means: Float[Array, " n"],
+        noise: Float[Array, ""],
+        z: Float[Array, " n"],
+        key: Key[Array, ""] | None,
+    ) -> Float[Array, " n"]:
+        """Sums of `counts` rewards of each mean at once, as phases need them; a standard normal z or a key each.
+
+        Gaussian and bernoulli sums are exact, the latter binomial; uniform ones to 24 binary digits, each of which is
+        binomial. A world with its own `reward` plays no phases unless it has its own sums.
+        """
+        if self.rewards == "gaussian":
+            return counts * means + noise * jnp.sqrt(counts) * z
+        assert key is not None
+        if self.rewards == "bernoulli":
+            return sum_of_signs(key, counts, means)
+        return counts * means + noise * math.sqrt(3) * sum_of_uniforms(key, counts)
+
+    def sigma(self, noise: Real) -> Any:
+        """The subgaussian constant that learners are told."""
+        return 1.0 + 0 * noise if self.rewards == "bernoulli" else noise
+
+    def draw(self, key: Key[Array, ""], pool: Float[Array, "A d"], K: int) -> Any:
+        """What to keep of a round's K arms until it is played; a smaller K must give a prefix. 64 rounds at a time."""
+        return draw_quickly(key, len(pool), K)
+
+    def arms(self, drawn: Any, pool: Float[Array, "A d"]) -> Float[Array, "K d"]:
+        """The arms of a round, from what `draw` has kept."""
+        return pool[drawn]
+
+    # ------------------------------------------------------------------------------------------------- properties
+
+    @property
+    def fixed(self) -> bool:
+        return self.contexts == "fixed"
+
+    @property
+    def stationary(self) -> bool:
+        """Do expected rewards stay as they are?"""
+        return type(self).theta_at is World.theta_at
+
+    @property
+    def knows_sums(self) -> bool:
+        """Can the rewards of a whole phase be drawn at once?"""
+        own_sums = type(self).sum_of_rewards is not World.sum_of_rewards
+        return self.stationary and (own_sums or type(self).reward is World.reward)
+
+    @property
+    def linear(self) -> bool:
+        """Are expected rewards x.theta?"""
+        return type(self).mean is World.mean
+
+    def check(self, catalog: Catalog, *, clients: int, horizon: int) -> None:
+        """Raise ValueError, in one sentence, for what makes no sense, in itself or in a setting."""
+        for name, parameter in declared(type(self)).items():
+            parameter.check(name, getattr(self, name))
+        if not isinstance(self.shared_noise, bool):
+            _checks.fail("shared_noise", self.shared_noise, "it must be True or False")
+        if not isinstance(self.preferences, str):
+            _checks.whole("preferences", self.preferences, 1, clients, "the clients, as a group has one at least")
+        if self.rewards == "bernoulli" and type(self).reward is World.reward and self.linear:
+            check_bounded(catalog)
+        if self.arrivals == "one" and horizon < clients:
+            warnings.warn(
+                f"horizon={horizon} counts the plays of all clients with arrivals='one': of {clients}, some never come",
+                stacklevel=2,
+            )
+
+
+def content_of(world: World) -> dict[str, Any]:
+    """What tells a world from others: the name of its class, as `world`, and its fields."""
+    return {"world": type(world).__name__} | world.hyperparameters()
+
+
+@lru_cache(maxsize=16)
+def check_bounded(catalog: Catalog) -> None:
+    """Clicks have means between -1 and 1."""
+    largest, of = max((np.abs(getattr(catalog, of) @ catalog.users.T).max(initial=0), of) for of in ("arms", "key_terms"))
+    if largest > 1 + SLACK:
+        _checks.fail(
+            "rewards",
+            "bernoulli",
+            f"a click has a mean between -1 and 1, but x.theta of the {of.replace('_', ' ')} of {catalog.name} reaches "
+            f"{largest:.3g}; user_norm='unit' scales its users",
+        )
+
+
+def normal(u: Float[Array, "*n"]) -> Float[Array, "*n"]:
+    """The standard normal at a place u in (-1, 1), as jax.random.normal makes it; in float32, whatever u is."""
+    return (np.float32(np.sqrt(2)) * lax.erf_inv(u.astype(jnp.float32))).astype(u.dtype)
