@@ -77,7 +77,7 @@ class Catalog:
     """What federations are drawn from; build it with `from_arrays` or a loader in `datasets`."""
 
     arms: np.ndarray  # (A, d) float64
-    key_terms: np.ndarray  # (J, d)
+    key_terms: np.ndarray  # (J, d); J is 0 where nobody asks
     users: np.ndarray  # (U, d): each row is one possible theta
     name: str = "custom"
     arm_names: tuple[str, ...] | None = None
@@ -95,8 +95,8 @@ class Catalog:
     def from_arrays(
         cls,
         arms: Any,
-        key_terms: Any,
-        users: Any,
+        key_terms: Any = None,
+        users: Any = None,
         *,
         normalise: bool = True,
         user_norm: str | float = "given",
@@ -109,20 +109,24 @@ class Catalog:
         """Check three feature matrices (one row an item) and scale their rows.
 
         Arms and key terms get unit norm, unless normalise=False. Users keep the norms that they have, as these decide
-        how large gaps are beside the noise; `user_norm` "unit" or a positive number gives all of them that norm. Names
-        are optional. `origin` is kept for `describe`, with the norms that the rows had added.
+        how large gaps are beside the noise; `user_norm` "unit" or a positive number gives all of them that norm.
+        `key_terms` may be None where nobody asks. Names are optional. `origin` is kept for `describe`, with the norms
+        that the rows had added.
         """
         if not isinstance(normalise, bool):
             _checks.fail("normalise", normalise, "it must be True or False")
         _checks.real_or_word("user_norm", user_norm, 0, float("inf"), "()", ("unit", "given"))
+        if users is None:  # a default has to follow that of key_terms
+            _checks.fail("users", users, "it must be a rectangular array of numbers with one row a user")
         given = dict(zip(MATRICES, (arms, key_terms, users), strict=True))
-        scaled = {argument: _unit_rows(argument, value) for argument, value in given.items()}
+        scaled = {of: _unit_rows(of, value) for of, value in given.items() if of != "key_terms" or value is not None}
         wanted = dict(zip(MATRICES, (*["unit" if normalise else "given"] * 2, user_norm), strict=True))
         checked = {of: _with_norm(given[of], unit, wanted[of]) for of, (unit, _) in scaled.items()}
         dims = {argument: value.shape[1] for argument, value in checked.items()}
         if len(set(dims.values())) > 1:
             sizes = ", ".join(f"{argument} has {dim}" for argument, dim in dims.items())
             raise ValueError(f"arms, key_terms and users must have the same number of columns, but {sizes}")
+        checked = {of: checked.get(of, np.zeros((0, dims["arms"]))) for of in MATRICES}
         named = dict(zip(NAMES, (arm_names, key_term_names, user_ids), strict=True))
         for (argument, names), (of, rows) in zip(named.items(), checked.items(), strict=True):
             if names is not None and not _checks.is_list(names):
@@ -147,7 +151,7 @@ class Catalog:
     @cached_property
     def key_term_rank(self) -> int:
         """Dimension of the span of the key terms; below `dim`, no question can reach every direction."""
-        return int(np.linalg.matrix_rank(self.key_terms))
+        return int(np.linalg.matrix_rank(self.key_terms)) if len(self.key_terms) else 0
 
     @cached_property
     def realised_C(self) -> float:  # noqa: N802, the paper's letter
@@ -186,6 +190,7 @@ class Catalog:
 
     def describe(self) -> Description:
         """Sizes, origin, norms, and how well the key terms cover R^d; prints as a table."""
+        norms = {of: np.linalg.norm(getattr(self, of), axis=1) for of in MATRICES if len(getattr(self, of))}
         return Description(
             {
                 "name": self.name,
@@ -195,7 +200,7 @@ class Catalog:
                 "users": len(self.users),
                 "dim": self.dim,
                 **self.origin,
-                "kept_norms": {of: _spread(np.linalg.norm(getattr(self, of), axis=1)) for of in MATRICES},
+                "kept_norms": {of: _spread(lengths) for of, lengths in norms.items()},
                 "key_term_rank": self.key_term_rank,
                 "key_terms_span": self.key_term_rank == self.dim,
                 "realised_C": self.realised_C,
@@ -268,7 +273,8 @@ def _unit_rows(argument: str, value: Any) -> tuple[np.ndarray, np.ndarray]:
     if rows is None:
         raise ValueError(f"{must}, but it is of type {given.dtype}")
     if rows.ndim != 2 or rows.size == 0:
-        raise ValueError(f"{argument} has shape {rows.shape}; it must be 2-D with at least one row and column")
+        also = ", or None where nobody asks" if argument == "key_terms" else ""
+        raise ValueError(f"{argument} has shape {rows.shape}; it must be 2-D with at least one row and column{also}")
     if not np.isfinite(rows).all():
         row, column = np.argwhere(~np.isfinite(rows))[0]
         raise ValueError(f"{argument}[{row}, {column}]={rows[row, column]} is not a finite number")

@@ -1,5 +1,7 @@
 """Catalogs: the paper's synthetic one, and the checks of one's own arrays."""
 
+import itertools
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -205,8 +207,10 @@ BAD = {
 }
 
 
-@pytest.mark.parametrize("argument", ["arms", "key_terms", "users"])
-@pytest.mark.parametrize("case", BAD)
+@pytest.mark.parametrize(
+    ("argument", "case"),
+    [pair for pair in itertools.product(("arms", "key_terms", "users"), BAD) if pair != ("key_terms", "nothing")],
+)
 def test_bad_features_are_refused(argument, case):
     value, message = BAD[case]
     good = {"arms": ROWS, "key_terms": ROWS, "users": ROWS}
@@ -220,6 +224,26 @@ def test_dimensions_must_agree(argument):
     good = {"arms": ROWS, "key_terms": ROWS, "users": ROWS}
     with pytest.raises(ValueError, match=rf"same number of columns, but .*{argument} has 2"):
         fb.Catalog.from_arrays(**good | {argument: ROWS[:, :2]})
+
+
+def test_a_catalog_may_have_no_key_terms():
+    catalog = fb.Catalog.from_arrays(3 * ROWS, users=ROWS, name="bare")
+    assert fb.Catalog.from_arrays(3 * ROWS, None, ROWS, name="bare").fingerprint == catalog.fingerprint
+    assert (catalog.key_terms.shape, catalog.key_terms.dtype) == ((0, 3), np.float64)
+    assert (catalog.key_term_rank, catalog.realised_C) == (0, 0.0)
+    assert repr(catalog) == "Catalog('bare': 4 arms, 0 key terms, 4 users, d=3)"
+    found = catalog.describe()
+    assert found["key_terms"] == 0
+    assert set(found["norms"]) == set(found["kept_norms"]) == {"arms", "users"}
+    assert "key terms span        0 of 3 dimensions: not all of R^d" in str(found).splitlines()
+    with pytest.raises(ValueError, match=r"^users=None is not allowed: it must be a rectangular array .* a user$"):
+        fb.Catalog.from_arrays(ROWS, ROWS)
+    with pytest.raises(ValueError, match=r"^key_term_names has 1 entries; it must have one for each of 0 key_terms$"):
+        fb.Catalog.from_arrays(ROWS, users=ROWS, key_term_names=["x"])
+    with pytest.raises(ValueError, match=r"^key_terms has shape \(0, 3\); it must be .* or None where nobody asks$"):
+        fb.Catalog.from_arrays(ROWS, np.zeros((0, 3)), ROWS)
+    with pytest.raises(ValueError, match="same number of columns, but arms has 3, users has 2"):
+        fb.Catalog.from_arrays(ROWS, users=ROWS[:, :2])
 
 
 @pytest.mark.usefixtures("without_type_checks")

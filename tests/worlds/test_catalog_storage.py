@@ -27,7 +27,15 @@ def parts(path):
         return dict(file)
 
 
-@pytest.mark.parametrize("catalog", [make(), fb.Catalog.from_arrays(ROWS, ROWS, ROWS), fb.datasets.synthetic(dim=4)])
+CATALOGS = {
+    "names": make(),
+    "arrays": fb.Catalog.from_arrays(ROWS, ROWS, ROWS),
+    "no key terms": fb.Catalog.from_arrays(ROWS, users=ROWS),
+    "synthetic": fb.datasets.synthetic(dim=4),
+}
+
+
+@pytest.mark.parametrize("catalog", CATALOGS.values(), ids=CATALOGS)
 def test_comes_back_as_it_was(catalog, tmp_path):
     path = catalog.save(tmp_path / "c.npz")
     loaded = fb.Catalog.load(path)
