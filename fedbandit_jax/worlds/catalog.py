@@ -17,6 +17,14 @@ from typing import Any
 import numpy as np
 
 from fedbandit_jax import _checks
+from fedbandit_jax.worlds.weights import (
+    Weights,
+    check_weights,
+    frozen,
+    key_terms_per_arm,
+    weights_as_arrays,
+    weights_of_arrays,
+)
 
 PROBES = 10_000  # unit vectors tried for the realised C
 MATRICES = ("arms", "key_terms", "users")
@@ -30,6 +38,7 @@ DESCRIBED = {
     "held_out_log_loss": "held-out log-loss",
     "norms": "norms before scaling",
     "kept_norms": "norms",
+    "key_terms_per_arm": "key terms an arm",
     "key_term_rank": "key terms span",
     "realised_C": "realised C",
 }
@@ -56,6 +65,8 @@ class Description(dict[str, Any]):
         if key in ("norms", "kept_norms"):
             spread = "{} {:.3g} to {:.3g}, median {:.3g}"
             return "; ".join(spread.format(DESCRIBED.get(of, of), *value[of][::2], value[of][1]) for of in value)
+        if key == "key_terms_per_arm":
+            return "{:g} to {:g}, median {:g}".format(*value[::2], value[1])
         if key in COUNTED:
             return ", ".join(f"{number:,} {of}" for of, number in value.items() if number) or "nothing"
         return in_words(value)
@@ -84,12 +95,15 @@ class Catalog:
     key_term_names: tuple[str, ...] | None = None
     user_ids: tuple[str, ...] | None = None
     origin: Mapping[str, Any] = field(default_factory=dict)  # what it was made from, as plain JSON
+    weights: Weights | None = None  # (A, J), sparse: of each arm on its key terms; None where nobody knows
 
     def __post_init__(self) -> None:
         for name in MATRICES:
             matrix = np.array(getattr(self, name))  # a copy that nobody can change, as its hash is taken once
             matrix.setflags(write=False)
             object.__setattr__(self, name, matrix)
+        if self.weights is not None:
+            object.__setattr__(self, "weights", frozen(self.weights))
 
     @classmethod
     def from_arrays(
@@ -98,6 +112,7 @@ class Catalog:
         key_terms: Any = None,
         users: Any = None,
         *,
+        weights: Any = None,
         normalise: bool = True,
         user_norm: str | float = "given",
         name: str = "custom",
@@ -110,8 +125,8 @@ class Catalog:
 
         Arms and key terms get unit norm, unless normalise=False. Users keep the norms that they have, as these decide
         how large gaps are beside the noise; `user_norm` "unit" or a positive number gives all of them that norm.
-        `key_terms` may be None where nobody asks. Names are optional. `origin` is kept for `describe`, with the norms
-        that the rows had added.
+        `key_terms` may be None where nobody asks. `weights` of arms (rows) on key terms (columns), sparse or dense, and
+        names are optional. `origin` is kept for `describe`, with the norms that the rows had added.
         """
         if not isinstance(normalise, bool):
             _checks.fail("normalise", normalise, "it must be True or False")
@@ -140,7 +155,8 @@ class Catalog:
         except (TypeError, ValueError) as error:
             raise ValueError(f"origin={origin!r} is not allowed: it must be plain JSON") from error
         quantiles = {argument: _spread(norms) for argument, (_, norms) in scaled.items()}
-        fields: dict[str, Any] = dict(checked)
+        links = check_weights(weights, len(checked["arms"]), len(checked["key_terms"]))
+        fields: dict[str, Any] = checked | {"weights": links}
         fields |= {argument: None if names is None else tuple(map(str, names)) for argument, names in named.items()}
         return cls(**fields, name=name, origin={**(origin or {}), "norms": quantiles})
 
@@ -179,6 +195,11 @@ class Catalog:
         """All that is not numbers, in one fixed spelling."""
         return json.dumps({key: getattr(self, key) for key in ("name", *NAMES, "origin")})
 
+    @property
+    def _links(self) -> dict[str, np.ndarray]:
+        """The weights as plain arrays; none where there are no weights."""
+        return {} if self.weights is None else weights_as_arrays(self.weights)
+
     @cached_property
     def fingerprint(self) -> str:
         """A hash of the whole content: two catalogs with the same are the same."""
@@ -186,11 +207,17 @@ class Catalog:
         for matrix in (self.arms, self.key_terms, self.users):
             digest.update(f"{matrix.shape}".encode())
             digest.update(np.ascontiguousarray(matrix, "<f8").tobytes())
+        for part in self._links.values():  # a catalog without them has the fingerprint of earlier releases
+            digest.update(f"{part.shape}".encode())
+            digest.update(part.tobytes())
         return digest.hexdigest()[:32]
 
     def describe(self) -> Description:
-        """Sizes, origin, norms, and how well the key terms cover R^d; prints as a table."""
+        """Sizes, origin, norms, links, and how well the key terms cover R^d; prints as a table."""
         norms = {of: np.linalg.norm(getattr(self, of), axis=1) for of in MATRICES if len(getattr(self, of))}
+        links = {}
+        if self.weights is not None:
+            links = {"links": self.weights.nnz, "key_terms_per_arm": _spread(key_terms_per_arm(self.weights))}
         return Description(
             {
                 "name": self.name,
@@ -201,6 +228,7 @@ class Catalog:
                 "dim": self.dim,
                 **self.origin,
                 "kept_norms": {of: _spread(lengths) for of, lengths in norms.items()},
+                **links,
                 "key_term_rank": self.key_term_rank,
                 "key_terms_span": self.key_term_rank == self.dim,
                 "realised_C": self.realised_C,
@@ -210,7 +238,7 @@ class Catalog:
     def save(self, path: str | Path) -> Path:
         """Write everything into one .npz file, whole or not at all."""
         path = check_npz(path)
-        content = {matrix: getattr(self, matrix) for matrix in MATRICES}
+        content = {matrix: getattr(self, matrix) for matrix in MATRICES} | self._links
         texts = {"text": self._text, "fingerprint": self.fingerprint}
         content |= {key: np.frombuffer(text.encode(), np.uint8) for key, text in texts.items()}
         unfinished = path.with_name(f".{path.name}.{os.getpid()}")
@@ -232,9 +260,12 @@ class Catalog:
         try:
             with np.load(path, allow_pickle=False) as file:
                 content = {key: file[key] for key in (*MATRICES, "text", "fingerprint")}
+                links = {key: file[key] for key in file.files if key.startswith("weights_")}
             text, saved = (content.pop(key).tobytes().decode() for key in ("text", "fingerprint"))
             fields: dict[str, Any] = json.loads(text)
             fields |= {key: tuple(fields[key]) for key in NAMES if fields[key] is not None}
+            if links:
+                fields["weights"] = weights_of_arrays(links, (len(content["arms"]), len(content["key_terms"])))
             catalog = cls(**content, **fields)
             found = catalog.fingerprint
         except (ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile, zlib.error) as error:

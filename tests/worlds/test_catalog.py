@@ -33,7 +33,8 @@ def synthetic_by_the_letter(seed, dim, num_arms, num_key_terms, num_users):
         mean = sum(w * arms[i] for w, i in zip(weights, owners, strict=True)) / sum(weights) if owners else pseudo[k]
         key_terms.append(mean)
     users = rng.uniform(-1, 1, (num_users, dim))
-    return unit(np.array(arms)), unit(np.array(key_terms)), users
+    weights = np.array([[(k in terms) / len(terms) for k in range(num_key_terms)] for terms in carried])
+    return np.array(arms), np.array(key_terms), users, weights
 
 
 @pytest.mark.parametrize("seed", [0, 7])
@@ -41,10 +42,16 @@ def synthetic_by_the_letter(seed, dim, num_arms, num_key_terms, num_users):
 def test_synthetic_follows_the_recipe(seed, sizes):
     names = ("dim", "num_arms", "num_key_terms", "num_users")
     catalog = fb.datasets.synthetic(seed, **dict(zip(names, sizes, strict=True)))
-    expected = synthetic_by_the_letter(seed, *sizes)
-    for found, wanted in zip((catalog.arms, catalog.key_terms, catalog.users), expected, strict=True):
+    arms, key_terms, users, weights = synthetic_by_the_letter(seed, *sizes)
+    wanted = (unit(arms), unit(key_terms), users, weights)
+    for found, expected in zip(
+        (catalog.arms, catalog.key_terms, catalog.users, catalog.weights.toarray()), wanted, strict=True
+    ):
         # float64 sums of at most 60 terms of size 1 in another order.
-        np.testing.assert_allclose(found, wanted, atol=1e-12)
+        np.testing.assert_allclose(found, expected, atol=1e-12)
+    # A key term is the mean of its arms as drawn, before they are scaled.
+    carried = weights.any(axis=0)
+    np.testing.assert_allclose(unit((catalog.weights.T @ arms)[carried]), catalog.key_terms[carried], atol=1e-12)
 
 
 def test_synthetic_has_the_papers_sizes():
