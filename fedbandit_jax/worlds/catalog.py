@@ -75,8 +75,8 @@ class Description(dict[str, Any]):
 def in_words(value: Any) -> str:
     if isinstance(value, Mapping):
         return ", ".join(f"{key} {in_words(part)}" for key, part in value.items())
-    if isinstance(value, str):
-        return value
+    if isinstance(value, str | bool):
+        return str(value)
     if isinstance(value, Sequence):
         texts = [in_words(part) for part in value]
         return ", ".join(texts if len(texts) <= 6 else [*texts[:3], "...", *texts[-2:], f"{len(texts)} in all"])
