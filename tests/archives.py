@@ -81,6 +81,22 @@ def yelp(rows=None, categories="string", prefix="yelp_academic_dataset_"):
     return {prefix + name: "\n".join([*lines, ""]).encode() for name, lines in spell.items()}
 
 
+def conlinucb(arms=12, users=5, dim=4, seed=0):
+    """Arm i has two to four key terms, whose ids are 3, 6, ..., 30; no vector has unit norm."""
+    rng = np.random.default_rng(seed)
+    chosen = [3 * (1 + rng.choice(10, rng.integers(2, 5), replace=False)) for _ in range(arms)]
+
+    def rows(name, vector, count):
+        objects = [{name: i, vector: [[x] for x in rng.normal(size=dim).tolist()]} for i in range(count)]
+        return text([json.dumps(one) for one in objects])
+
+    return {
+        "arm_info.txt": rows("a_id", "fv", arms),
+        "arm_suparm_relation.txt": text([f"{i}\t" + "".join(f"{k}," for k in terms) for i, terms in enumerate(chosen)]),
+        "user_preference.txt": rows("uid", "preference_v", users),
+    }
+
+
 def text(lines):
     return "\r\n".join([*lines, ""]).encode()
 

@@ -52,6 +52,7 @@ def test_a_page_runs_from_top_to_bottom(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     shutil.copytree(ROOT / "notebooks" / "data", "results/readings")  # as `fedbandit reproduce --readings` writes it
     archives.pack(archives.movielens(), tmp_path).rename("ml-latest-small.zip")
+    archives.pack(archives.conlinucb(), tmp_path, "folder", inside="").rename("conlinucb-lastfm")
     code = "\n".join(blocks(page)).replace('("ml-latest-small.zip")', '("ml-latest-small.zip", num_arms=40, dim=5)')
     play(code, tmp_path)
     for query in blocks(page, "sql"):

@@ -10,18 +10,19 @@ from rich.console import Console
 import fedbandit_jax as fb
 from fedbandit_jax.worlds.catalog import check_npz
 
-DATA_HELP = "'synthetic', a catalog prepared as .npz, or an archive or folder of MovieLens, Last.fm or Yelp."
+DATA_HELP = "'synthetic', a catalog prepared as .npz, or an archive or folder of MovieLens, Last.fm, Yelp or ConLinUCB."
 
 app = typer.Typer(no_args_is_help=True, help="Look at data sets and prepare them.")
 console = Console()
 
 Data = Annotated[str, typer.Argument(metavar="PATH", help=DATA_HELP, show_default=False)]
-Kind = Annotated[str | None, typer.Option(help="movielens, lastfm or yelp; told from the content by default.")]
+Kind = Annotated[str | None, typer.Option(help="movielens, lastfm, yelp or conlinucb; by default the content tells.")]
 NumArms = Annotated[int | None, typer.Option(help="Arms to take, at most; 5000 by default.")]
 NumUsers = Annotated[int | None, typer.Option(help="Users to take, at most; 200 by default.")]
 Dim = Annotated[int | None, typer.Option(help="Dimensions of the features; 50 by default.")]
 Features = Annotated[str | None, typer.Option(help="How features are made: svd (default) or logistic.")]
-UserNorm = Annotated[str | None, typer.Option(help="Norm of users: drawn, svd, scaled, unit or a number.")]
+UserNorm = Annotated[str | None, typer.Option(help="Norm of users: drawn, svd, scaled, given, unit or a number.")]
+Normalise = Annotated[bool | None, typer.Option("--normalise", help="Of conlinucb: unit norms of arms and key terms.")]
 Seed = Annotated[int, typer.Option(help="Seed of the features, or of the synthetic catalog.")]
 
 
@@ -34,10 +35,12 @@ def describe(
     dim: Dim = None,
     features: Features = None,
     user_norm: UserNorm = None,
+    normalise: Normalise = None,
     seed: Seed = 0,
 ) -> None:
     """Print sizes, density, singular values, norms, and how well key terms cover the space."""
-    options = {"num_arms": num_arms, "num_users": num_users, "dim": dim, "features": features, "user_norm": user_norm}
+    sizes = {"num_arms": num_arms, "num_users": num_users, "dim": dim}
+    options = sizes | {"features": features, "user_norm": user_norm, "normalise": normalise}
     catalog = load(path, kind, seed=seed, **options)
     show(catalog)
 
@@ -52,11 +55,13 @@ def prepare(
     dim: Dim = None,
     features: Features = None,
     user_norm: UserNorm = None,
+    normalise: Normalise = None,
     seed: Seed = 0,
 ) -> None:
     """Make a catalog once and keep it: other commands take OUT.npz in place of the archive."""
     check_npz(out)
-    options = {"num_arms": num_arms, "num_users": num_users, "dim": dim, "features": features, "user_norm": user_norm}
+    sizes = {"num_arms": num_arms, "num_users": num_users, "dim": dim}
+    options = sizes | {"features": features, "user_norm": user_norm, "normalise": normalise}
     catalog = load(path, kind, seed=seed, **options)
     catalog.save(out)
     show(catalog)

@@ -9,8 +9,8 @@ seeds = 8                    # also: noise, seed, checkpoints, spacing, dtype, a
                              # for `fedbandit tune` also: trials, score_users, words, as in fedbandit_jax.tune
 
 [data]                       # optional; the synthetic catalog by default; [[data]] for each of several
-path = "lastfm.npz"          # "synthetic", a prepared catalog, or an archive; relative to this file
-dim = 50                     # also: kind, num_arms, num_users, num_key_terms, features, user_norm, seed
+path = "lastfm.npz"          # "synthetic", a prepared catalog, or an archive or folder; relative to this file
+dim = 50                     # also: kind, num_arms, num_users, num_key_terms, features, user_norm, normalise, seed
 
 [[algorithms]]               # one table for each, with any of its hyperparameters, a value or a list
 name = "FedConPE"
@@ -31,7 +31,7 @@ from fedbandit_jax.engine.calls import sweep
 from fedbandit_jax.worlds.catalog import Catalog
 
 NOT_IN_FILES = ("catalog", "algorithms", "progress", "options")
-DATA = ("path", "kind", "num_arms", "num_users", "num_key_terms", "dim", "features", "user_norm", "seed")
+DATA = ("path", "kind", "num_arms", "num_users", "num_key_terms", "dim", "features", "user_norm", "normalise", "seed")
 
 
 @dataclass(frozen=True)

@@ -2,11 +2,12 @@
 
 import dataclasses
 import inspect
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from fedbandit_jax import _checks
+from fedbandit_jax.datasets.conlinucb import Given, conlinucb, read_conlinucb
 from fedbandit_jax.datasets.feedback import Options
 from fedbandit_jax.datasets.files import Source, open_source
 from fedbandit_jax.datasets.lastfm import lastfm, read_lastfm
@@ -15,9 +16,22 @@ from fedbandit_jax.datasets.synthetic import synthetic
 from fedbandit_jax.datasets.yelp import read_yelp, yelp
 from fedbandit_jax.worlds.catalog import Catalog
 
-__all__ = ["lastfm", "load", "movielens", "synthetic", "yelp"]
+__all__ = ["conlinucb", "lastfm", "load", "movielens", "synthetic", "yelp"]
 
-READERS = {"movielens": read_movielens, "lastfm": read_lastfm, "yelp": read_yelp}
+
+class Kind(NamedTuple):
+    """A kind of raw data: its reader, and the options of it as a dataclass that checks them."""
+
+    read: Callable[[Source, Any], Catalog]
+    options: type
+
+
+KINDS = {
+    "movielens": Kind(read_movielens, Options),
+    "lastfm": Kind(read_lastfm, Options),
+    "yelp": Kind(read_yelp, Options),
+    "conlinucb": Kind(read_conlinucb, Given),
+}
 # One of these files tells what an archive is.
 SIGNS = {
     "ratings.csv": "movielens",
@@ -25,17 +39,19 @@ SIGNS = {
     "user_taggedartists.dat": "lastfm",
     "yelp_academic_dataset_review.json": "yelp",
     "review.json": "yelp",
+    "arm_suparm_relation.txt": "conlinucb",
 }
 
 
 def load(path: str | Path, *, kind: str | None = None, seed: int = 0, **options: Any) -> Catalog:
     """The catalog that `path` stands for: "synthetic", a prepared .npz, or an archive or folder of raw data.
 
-    `kind` of raw data is "movielens", "lastfm" or "yelp"; by default it is told from the content. `options` go to
-    the loader: num_arms, num_users, dim, user_norm and, for raw data, features. A prepared catalog takes none.
+    `kind` of raw data is "movielens", "lastfm", "yelp" or "conlinucb"; by default it is told from the content.
+    `options` go to the loader: num_arms, num_users, dim, user_norm and, for raw data, features; normalise and user_norm
+    for "conlinucb", which has its features already. A prepared catalog takes none.
     """
     if kind is not None:
-        _checks.choice("kind", kind, READERS)
+        _checks.choice("kind", kind, KINDS)
     path = _checks.path("path", path, "an archive, a folder or a prepared catalog, or 'synthetic'")
     if str(path) == "synthetic":
         if "features" in options:
@@ -48,10 +64,25 @@ def load(path: str | Path, *, kind: str | None = None, seed: int = 0, **options:
         return Catalog.load(path)
     if not path.exists() and _checks.nearest(str(path), ["synthetic"]):
         raise FileNotFoundError(f"{path} does not exist: did you mean 'synthetic'?")
-    check_options(options, [field.name for field in dataclasses.fields(Options) if field.name != "seed"])
-    checked = Options(**options, seed=seed)
+    checked = {one: checked_options(KINDS[one], options, seed) for one in ([kind] if kind else KINDS)}
+    wrong = {one: found for one, found in checked.items() if isinstance(found, ValueError)}
+    if len(wrong) == len(checked) and not path.is_dir():  # an archive may take long to open
+        raise next(iter(wrong.values()))
     with open_source(path) as source:
-        return READERS[kind or guess_kind(source)](source, checked)
+        kind = kind or guess_kind(source)
+        if kind in wrong:
+            raise wrong[kind]
+        return KINDS[kind].read(source, checked[kind])
+
+
+def checked_options(kind: Kind, given: dict[str, Any], seed: int) -> Any:
+    """The options of a kind of data, or what is wrong with them."""
+    known = [field.name for field in dataclasses.fields(kind.options)]
+    try:
+        check_options(given, [name for name in known if name != "seed"])
+        return kind.options(**given, **({"seed": seed} if "seed" in known else {}))
+    except ValueError as error:
+        return error
 
 
 def check_options(given: Iterable[str], known: Sequence[str]) -> None:

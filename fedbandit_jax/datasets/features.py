@@ -13,6 +13,7 @@ from jaxtyping import Array, Bool, Float, Int, Key
 
 from fedbandit_jax import _checks, _runtime
 from fedbandit_jax._progress import tqdm
+from fedbandit_jax.worlds.weights import Weights
 
 Feedback = (
     Any  # a scipy.sparse.csr_matrix, (U, A); SciPy and optax are slow to import, so that only the users of them do
@@ -43,14 +44,26 @@ def key_term_means(arms: np.ndarray, terms: Sequence[np.ndarray], num_key_terms:
 
     `terms[i]` lists the key terms of arm i, each of weight 1 / len(terms[i]).
     """
-    carried = np.array([len(t) for t in terms])
-    owner = np.repeat(np.arange(len(terms)), carried)
-    term = np.concatenate(terms)
-    weight = 1.0 / carried[owner]
+    owner, term, weight = links(terms)
     total = np.zeros((num_key_terms, arms.shape[1]))
     np.add.at(total, term, weight[:, None] * arms[owner])
     mass = np.bincount(term, weights=weight, minlength=num_key_terms)
     return total / np.where(mass > 0, mass, 1)[:, None]
+
+
+def term_weights(terms: Sequence[np.ndarray], num_key_terms: int) -> Weights:
+    """The weights of `key_term_means`, (A, J)."""
+    from scipy import sparse
+
+    owner, term, weight = links(terms)
+    return sparse.csr_array((weight, (owner, term)), shape=(len(terms), num_key_terms))
+
+
+def links(terms: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Arm, key term and weight of every link."""
+    carried = np.array([len(t) for t in terms])
+    owner = np.repeat(np.arange(len(terms)), carried)
+    return owner, np.concatenate(terms), 1.0 / carried[owner]
 
 
 def svd_factors(R: Feedback, dim: int, seed: int) -> Factors:

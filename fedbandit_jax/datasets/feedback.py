@@ -24,6 +24,7 @@ from fedbandit_jax.datasets.features import (
     logistic_factors,
     scale_users,
     svd_factors,
+    term_weights,
 )
 from fedbandit_jax.worlds.catalog import Catalog
 
@@ -165,7 +166,9 @@ def make_catalog(
     index = {term: i for i, term in enumerate(term_names)}
     carried = [np.array([index[term] for term in terms[arm]]) for arm in arm_ids]
     unit = arms / np.linalg.norm(arms, axis=1, keepdims=True)
-    key_terms, term_names = with_direction(key_term_means(unit, carried, len(term_names)), term_names)
+    weights = term_weights(carried, len(term_names))
+    key_terms, columns = with_direction(key_term_means(unit, carried, len(term_names)), range(len(term_names)))
+    term_names = [term_names[i] for i in columns]
     dropped |= {
         "key terms without a chosen arm": len({t for arm in counts.arms for t in terms.get(arm, ())}) - len(term_names),
         "rows without a direction": sum(R.shape) - len(users) - len(arms),
@@ -174,6 +177,7 @@ def make_catalog(
         arms,
         key_terms,
         scale_users(factors, users, options.user_norm),
+        weights=weights[:, columns],
         user_norm="given" if options.user_norm in ("svd", "scaled") else options.user_norm,
         name=name,
         arm_names=[arm_name(arm) for arm in arm_ids],

@@ -3,7 +3,7 @@
 import numpy as np
 
 from fedbandit_jax import _checks, _runtime
-from fedbandit_jax.datasets.features import key_term_means
+from fedbandit_jax.datasets.features import key_term_means, term_weights
 from fedbandit_jax.worlds.catalog import Catalog
 
 
@@ -20,7 +20,8 @@ def synthetic(
 
     Every pseudo key term and user has coordinates U(-1, 1). Arm i carries n_i ~ U{1..5} key terms with
     weight 1/n_i and is drawn from Normal(mean of its pseudo key terms, I). A key term is the weighted mean
-    of the arms that carry it; one that no arm carries keeps its pseudo features. Arms and key terms get unit norm.
+    of the arms that carry it; one that no arm carries keeps its pseudo features. Arms and key terms get unit norm only
+    then, so that `weights` give key terms of the arms as drawn.
     `user_norm` of the users is "drawn" (as drawn, about 4.1 in 50 dimensions; the appendix does not scale them), "unit"
     (Assumption 1) or a positive number.
     """
@@ -43,5 +44,10 @@ def synthetic(
     key_terms[unused] = pseudo[unused]
     users = rng.uniform(-1, 1, (num_users, dim))
     return Catalog.from_arrays(
-        arms, key_terms, users, name="synthetic", user_norm="given" if user_norm == "drawn" else user_norm
+        arms,
+        key_terms,
+        users,
+        weights=term_weights(terms, num_key_terms),
+        name="synthetic",
+        user_norm="given" if user_norm == "drawn" else user_norm,
     )

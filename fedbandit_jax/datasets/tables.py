@@ -1,8 +1,10 @@
-"""Tables in text files: small ones row by row, large ones in pieces through pyarrow."""
+"""Tables in text files: small ones and JSON row by row, large ones in pieces through pyarrow."""
 
 import csv
+import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -100,6 +102,17 @@ def parse(
                 raise ValueError(f"{source.place(member, number)} {problem}") from error
         raise ValueError(f"{source.place(member, block.first_line)} or one after it is wrong: {error}") from error
     return table.combine_chunks().to_batches()[0]
+
+
+def parse_object(source: Source, member: Member, number: int, line: str) -> dict[str, Any]:
+    """The JSON object that a line is."""
+    try:
+        found = json.loads(line)
+    except json.JSONDecodeError as error:
+        raise ValueError(f"{source.place(member, number)} is not valid JSON ({error.msg})") from error
+    if not isinstance(found, dict):
+        raise ValueError(f"{source.place(member, number)} is not a JSON object")
+    return found
 
 
 def wrong_row(cells: Sequence[str], columns: Sequence[str], kinds: Mapping[str, type]) -> str:

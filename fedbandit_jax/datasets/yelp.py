@@ -1,17 +1,15 @@
 """Yelp: businesses are arms, categories are key terms, a review with more than 3 stars is liking."""
 
-import json
 import math
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.json
 
 from fedbandit_jax.datasets.feedback import Counts, Options, Piece, likes, make_catalog
 from fedbandit_jax.datasets.files import Block, Member, Source, numbered_lines, open_source
-from fedbandit_jax.datasets.tables import all_finite
+from fedbandit_jax.datasets.tables import all_finite, parse_object
 from fedbandit_jax.worlds.catalog import Catalog
 
 PREFIX = "yelp_academic_dataset_"  # some releases have it, some not
@@ -78,16 +76,6 @@ def read_businesses(source: Source, member: Member) -> tuple[dict[str, str], dic
         names[business["business_id"]] = str(business.get("name", business["business_id"]))
         categories[business["business_id"]] = sorted({c.strip() for c in listed if c.strip()})
     return names, categories
-
-
-def parse_object(source: Source, member: Member, number: int, line: str) -> dict[str, Any]:
-    try:
-        found = json.loads(line)
-    except json.JSONDecodeError as error:
-        raise ValueError(f"{source.place(member, number)} is not valid JSON ({error.msg})") from error
-    if not isinstance(found, dict):
-        raise ValueError(f"{source.place(member, number)} is not a JSON object")
-    return found
 
 
 def read_reviews(source: Source, member: Member, task: str) -> Iterator[Piece]:

@@ -147,6 +147,7 @@ def make_sweep(
     catalogs = check_catalogs(catalog)
     axes = {"clients": 10, "arms": 100, "horizon": 6000, "noise": 0.1} | axes
     given = check_algorithms(algorithms)
+    check_key_terms(catalogs, given)
     users = _checks.entries_of(users) or users
     for one in catalogs:
         cells = make_cells(one, given, world, **axes)
@@ -254,6 +255,14 @@ def check_catalogs(given: Any) -> list[Catalog]:
     if not names or len(set(names)) < len(names):
         _checks.fail("catalog", names, "it must name one catalog or more, each under another name")
     return catalogs
+
+
+def check_key_terms(catalogs: Sequence[Catalog], algorithms: Sequence[Algorithm]) -> None:
+    """Who asks needs something to ask about."""
+    for catalog, algorithm in itertools.product(catalogs, algorithms):
+        if algorithm.asks_key_terms and not len(catalog.key_terms):
+            allowed = f"it must not ask about key terms, as the catalog {catalog.name!r} has none"
+            _checks.fail("algorithms", algorithm.name, allowed)
 
 
 def memory_budget(memory: Any, devices: Sequence[jax.Device]) -> float:

@@ -17,6 +17,14 @@ from typing import Any
 import numpy as np
 
 from fedbandit_jax import _checks
+from fedbandit_jax.worlds.weights import (
+    Weights,
+    check_weights,
+    frozen,
+    key_terms_per_arm,
+    weights_as_arrays,
+    weights_of_arrays,
+)
 
 PROBES = 10_000  # unit vectors tried for the realised C
 MATRICES = ("arms", "key_terms", "users")
@@ -30,6 +38,7 @@ DESCRIBED = {
     "held_out_log_loss": "held-out log-loss",
     "norms": "norms before scaling",
     "kept_norms": "norms",
+    "key_terms_per_arm": "key terms an arm",
     "key_term_rank": "key terms span",
     "realised_C": "realised C",
 }
@@ -56,6 +65,8 @@ class Description(dict[str, Any]):
         if key in ("norms", "kept_norms"):
             spread = "{} {:.3g} to {:.3g}, median {:.3g}"
             return "; ".join(spread.format(DESCRIBED.get(of, of), *value[of][::2], value[of][1]) for of in value)
+        if key == "key_terms_per_arm":
+            return "{:g} to {:g}, median {:g}".format(*value[::2], value[1])
         if key in COUNTED:
             return ", ".join(f"{number:,} {of}" for of, number in value.items() if number) or "nothing"
         return in_words(value)
@@ -64,8 +75,8 @@ class Description(dict[str, Any]):
 def in_words(value: Any) -> str:
     if isinstance(value, Mapping):
         return ", ".join(f"{key} {in_words(part)}" for key, part in value.items())
-    if isinstance(value, str):
-        return value
+    if isinstance(value, str | bool):
+        return str(value)
     if isinstance(value, Sequence):
         texts = [in_words(part) for part in value]
         return ", ".join(texts if len(texts) <= 6 else [*texts[:3], "...", *texts[-2:], f"{len(texts)} in all"])
@@ -77,27 +88,31 @@ class Catalog:
     """What federations are drawn from; build it with `from_arrays` or a loader in `datasets`."""
 
     arms: np.ndarray  # (A, d) float64
-    key_terms: np.ndarray  # (J, d)
+    key_terms: np.ndarray  # (J, d); J is 0 where nobody asks
     users: np.ndarray  # (U, d): each row is one possible theta
     name: str = "custom"
     arm_names: tuple[str, ...] | None = None
     key_term_names: tuple[str, ...] | None = None
     user_ids: tuple[str, ...] | None = None
     origin: Mapping[str, Any] = field(default_factory=dict)  # what it was made from, as plain JSON
+    weights: Weights | None = None  # (A, J), sparse: of each arm on its key terms; None where nobody knows
 
     def __post_init__(self) -> None:
         for name in MATRICES:
             matrix = np.array(getattr(self, name))  # a copy that nobody can change, as its hash is taken once
             matrix.setflags(write=False)
             object.__setattr__(self, name, matrix)
+        if self.weights is not None:
+            object.__setattr__(self, "weights", frozen(self.weights))
 
     @classmethod
     def from_arrays(
         cls,
         arms: Any,
-        key_terms: Any,
-        users: Any,
+        key_terms: Any = None,
+        users: Any = None,
         *,
+        weights: Any = None,
         normalise: bool = True,
         user_norm: str | float = "given",
         name: str = "custom",
@@ -109,20 +124,24 @@ class Catalog:
         """Check three feature matrices (one row an item) and scale their rows.
 
         Arms and key terms get unit norm, unless normalise=False. Users keep the norms that they have, as these decide
-        how large gaps are beside the noise; `user_norm` "unit" or a positive number gives all of them that norm. Names
-        are optional. `origin` is kept for `describe`, with the norms that the rows had added.
+        how large gaps are beside the noise; `user_norm` "unit" or a positive number gives all of them that norm.
+        `key_terms` may be None where nobody asks. `weights` of arms (rows) on key terms (columns), sparse or dense, and
+        names are optional. `origin` is kept for `describe`, with the norms that the rows had added.
         """
         if not isinstance(normalise, bool):
             _checks.fail("normalise", normalise, "it must be True or False")
         _checks.real_or_word("user_norm", user_norm, 0, float("inf"), "()", ("unit", "given"))
+        if users is None:  # a default has to follow that of key_terms
+            _checks.fail("users", users, "it must be a rectangular array of numbers with one row a user")
         given = dict(zip(MATRICES, (arms, key_terms, users), strict=True))
-        scaled = {argument: _unit_rows(argument, value) for argument, value in given.items()}
+        scaled = {of: _unit_rows(of, value) for of, value in given.items() if of != "key_terms" or value is not None}
         wanted = dict(zip(MATRICES, (*["unit" if normalise else "given"] * 2, user_norm), strict=True))
         checked = {of: _with_norm(given[of], unit, wanted[of]) for of, (unit, _) in scaled.items()}
         dims = {argument: value.shape[1] for argument, value in checked.items()}
         if len(set(dims.values())) > 1:
             sizes = ", ".join(f"{argument} has {dim}" for argument, dim in dims.items())
             raise ValueError(f"arms, key_terms and users must have the same number of columns, but {sizes}")
+        checked = {of: checked.get(of, np.zeros((0, dims["arms"]))) for of in MATRICES}
         named = dict(zip(NAMES, (arm_names, key_term_names, user_ids), strict=True))
         for (argument, names), (of, rows) in zip(named.items(), checked.items(), strict=True):
             if names is not None and not _checks.is_list(names):
@@ -136,7 +155,8 @@ class Catalog:
         except (TypeError, ValueError) as error:
             raise ValueError(f"origin={origin!r} is not allowed: it must be plain JSON") from error
         quantiles = {argument: _spread(norms) for argument, (_, norms) in scaled.items()}
-        fields: dict[str, Any] = dict(checked)
+        links = check_weights(weights, len(checked["arms"]), len(checked["key_terms"]))
+        fields: dict[str, Any] = checked | {"weights": links}
         fields |= {argument: None if names is None else tuple(map(str, names)) for argument, names in named.items()}
         return cls(**fields, name=name, origin={**(origin or {}), "norms": quantiles})
 
@@ -147,7 +167,7 @@ class Catalog:
     @cached_property
     def key_term_rank(self) -> int:
         """Dimension of the span of the key terms; below `dim`, no question can reach every direction."""
-        return int(np.linalg.matrix_rank(self.key_terms))
+        return int(np.linalg.matrix_rank(self.key_terms)) if len(self.key_terms) else 0
 
     @cached_property
     def realised_C(self) -> float:  # noqa: N802, the paper's letter
@@ -175,6 +195,11 @@ class Catalog:
         """All that is not numbers, in one fixed spelling."""
         return json.dumps({key: getattr(self, key) for key in ("name", *NAMES, "origin")})
 
+    @property
+    def _links(self) -> dict[str, np.ndarray]:
+        """The weights as plain arrays; none where there are no weights."""
+        return {} if self.weights is None else weights_as_arrays(self.weights)
+
     @cached_property
     def fingerprint(self) -> str:
         """A hash of the whole content: two catalogs with the same are the same."""
@@ -182,10 +207,17 @@ class Catalog:
         for matrix in (self.arms, self.key_terms, self.users):
             digest.update(f"{matrix.shape}".encode())
             digest.update(np.ascontiguousarray(matrix, "<f8").tobytes())
+        for part in self._links.values():  # a catalog without them has the fingerprint of earlier releases
+            digest.update(f"{part.shape}".encode())
+            digest.update(part.tobytes())
         return digest.hexdigest()[:32]
 
     def describe(self) -> Description:
-        """Sizes, origin, norms, and how well the key terms cover R^d; prints as a table."""
+        """Sizes, origin, norms, links, and how well the key terms cover R^d; prints as a table."""
+        norms = {of: np.linalg.norm(getattr(self, of), axis=1) for of in MATRICES if len(getattr(self, of))}
+        links = {}
+        if self.weights is not None:
+            links = {"links": self.weights.nnz, "key_terms_per_arm": _spread(key_terms_per_arm(self.weights))}
         return Description(
             {
                 "name": self.name,
@@ -195,7 +227,8 @@ class Catalog:
                 "users": len(self.users),
                 "dim": self.dim,
                 **self.origin,
-                "kept_norms": {of: _spread(np.linalg.norm(getattr(self, of), axis=1)) for of in MATRICES},
+                "kept_norms": {of: _spread(lengths) for of, lengths in norms.items()},
+                **links,
                 "key_term_rank": self.key_term_rank,
                 "key_terms_span": self.key_term_rank == self.dim,
                 "realised_C": self.realised_C,
@@ -205,7 +238,7 @@ class Catalog:
     def save(self, path: str | Path) -> Path:
         """Write everything into one .npz file, whole or not at all."""
         path = check_npz(path)
-        content = {matrix: getattr(self, matrix) for matrix in MATRICES}
+        content = {matrix: getattr(self, matrix) for matrix in MATRICES} | self._links
         texts = {"text": self._text, "fingerprint": self.fingerprint}
         content |= {key: np.frombuffer(text.encode(), np.uint8) for key, text in texts.items()}
         unfinished = path.with_name(f".{path.name}.{os.getpid()}")
@@ -227,9 +260,12 @@ class Catalog:
         try:
             with np.load(path, allow_pickle=False) as file:
                 content = {key: file[key] for key in (*MATRICES, "text", "fingerprint")}
+                links = {key: file[key] for key in file.files if key.startswith("weights_")}
             text, saved = (content.pop(key).tobytes().decode() for key in ("text", "fingerprint"))
             fields: dict[str, Any] = json.loads(text)
             fields |= {key: tuple(fields[key]) for key in NAMES if fields[key] is not None}
+            if links:
+                fields["weights"] = weights_of_arrays(links, (len(content["arms"]), len(content["key_terms"])))
             catalog = cls(**content, **fields)
             found = catalog.fingerprint
         except (ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile, zlib.error) as error:
@@ -268,7 +304,8 @@ def _unit_rows(argument: str, value: Any) -> tuple[np.ndarray, np.ndarray]:
     if rows is None:
         raise ValueError(f"{must}, but it is of type {given.dtype}")
     if rows.ndim != 2 or rows.size == 0:
-        raise ValueError(f"{argument} has shape {rows.shape}; it must be 2-D with at least one row and column")
+        also = ", or None where nobody asks" if argument == "key_terms" else ""
+        raise ValueError(f"{argument} has shape {rows.shape}; it must be 2-D with at least one row and column{also}")
     if not np.isfinite(rows).all():
         row, column = np.argwhere(~np.isfinite(rows))[0]
         raise ValueError(f"{argument}[{row}, {column}]={rows[row, column]} is not a finite number")

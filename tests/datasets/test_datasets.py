@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 import fedbandit_jax as fb
 from fedbandit_jax.cli import main as cli
-from fedbandit_jax.datasets import files
+from fedbandit_jax.datasets import feedback, files
 from tests import archives
 from tests.archives import MAKERS, load
 
@@ -123,6 +123,37 @@ def test_features_are_the_papers(tmp_path):
         weights = np.array([(name in archives.genres(a)) / len(archives.genres(a)) for a in arms])
         mean = weights @ catalog.arms
         np.testing.assert_allclose(vector, mean / np.linalg.norm(mean), atol=1e-12)
+
+
+@pytest.mark.parametrize("kind", MAKERS)
+def test_weights_give_the_key_terms(kind, tmp_path):
+    """An arm has the weight 1/n on each of its n key terms; key terms are means of the arms that are kept."""
+    catalog = load(archives.pack(MAKERS[kind](), tmp_path), num_arms=25)
+    weights = catalog.weights.toarray()
+    assert weights.shape == (len(catalog.arms), len(catalog.key_terms))
+    for name, row in zip(catalog.arm_names, weights, strict=True):
+        listed = archives.genres(int("".join(filter(str.isdecimal, name))))
+        wanted = {genre: 1 / len(listed) for genre in listed}
+        found = {term.split()[0]: weight for term, weight in zip(catalog.key_term_names, row, strict=True) if weight}
+        assert found == wanted
+    np.testing.assert_allclose(unit(weights.T @ catalog.arms), catalog.key_terms, atol=1e-12)
+
+
+def test_weights_leave_out_key_terms_without_a_direction(tmp_path, monkeypatch):
+    """Their columns go, and an arm's other weights stay what they were when the means were taken."""
+    whole = load(archives.pack(archives.movielens(), tmp_path))
+    means = feedback.key_term_means
+
+    def cancelled(arms, terms, count):
+        found = means(arms, terms, count)
+        found[2] = 0
+        return found
+
+    monkeypatch.setattr(feedback, "key_term_means", cancelled)
+    fewer = load(archives.pack(archives.movielens(), tmp_path))
+    kept = [0, 1, 3, 4]
+    assert fewer.key_term_names == tuple(whole.key_term_names[k] for k in kept)
+    np.testing.assert_array_equal(fewer.weights.toarray(), whole.weights.toarray()[:, kept])
 
 
 def test_says_what_is_dropped(tmp_path):

@@ -1,5 +1,7 @@
 """Catalogs: the paper's synthetic one, and the checks of one's own arrays."""
 
+import itertools
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -31,7 +33,8 @@ def synthetic_by_the_letter(seed, dim, num_arms, num_key_terms, num_users):
         mean = sum(w * arms[i] for w, i in zip(weights, owners, strict=True)) / sum(weights) if owners else pseudo[k]
         key_terms.append(mean)
     users = rng.uniform(-1, 1, (num_users, dim))
-    return unit(np.array(arms)), unit(np.array(key_terms)), users
+    weights = np.array([[(k in terms) / len(terms) for k in range(num_key_terms)] for terms in carried])
+    return np.array(arms), np.array(key_terms), users, weights
 
 
 @pytest.mark.parametrize("seed", [0, 7])
@@ -39,10 +42,16 @@ def synthetic_by_the_letter(seed, dim, num_arms, num_key_terms, num_users):
 def test_synthetic_follows_the_recipe(seed, sizes):
     names = ("dim", "num_arms", "num_key_terms", "num_users")
     catalog = fb.datasets.synthetic(seed, **dict(zip(names, sizes, strict=True)))
-    expected = synthetic_by_the_letter(seed, *sizes)
-    for found, wanted in zip((catalog.arms, catalog.key_terms, catalog.users), expected, strict=True):
+    arms, key_terms, users, weights = synthetic_by_the_letter(seed, *sizes)
+    wanted = (unit(arms), unit(key_terms), users, weights)
+    for found, expected in zip(
+        (catalog.arms, catalog.key_terms, catalog.users, catalog.weights.toarray()), wanted, strict=True
+    ):
         # float64 sums of at most 60 terms of size 1 in another order.
-        np.testing.assert_allclose(found, wanted, atol=1e-12)
+        np.testing.assert_allclose(found, expected, atol=1e-12)
+    # A key term is the mean of its arms as drawn, before they are scaled.
+    carried = weights.any(axis=0)
+    np.testing.assert_allclose(unit((catalog.weights.T @ arms)[carried]), catalog.key_terms[carried], atol=1e-12)
 
 
 def test_synthetic_has_the_papers_sizes():
@@ -205,8 +214,10 @@ BAD = {
 }
 
 
-@pytest.mark.parametrize("argument", ["arms", "key_terms", "users"])
-@pytest.mark.parametrize("case", BAD)
+@pytest.mark.parametrize(
+    ("argument", "case"),
+    [pair for pair in itertools.product(("arms", "key_terms", "users"), BAD) if pair != ("key_terms", "nothing")],
+)
 def test_bad_features_are_refused(argument, case):
     value, message = BAD[case]
     good = {"arms": ROWS, "key_terms": ROWS, "users": ROWS}
@@ -220,6 +231,26 @@ def test_dimensions_must_agree(argument):
     good = {"arms": ROWS, "key_terms": ROWS, "users": ROWS}
     with pytest.raises(ValueError, match=rf"same number of columns, but .*{argument} has 2"):
         fb.Catalog.from_arrays(**good | {argument: ROWS[:, :2]})
+
+
+def test_a_catalog_may_have_no_key_terms():
+    catalog = fb.Catalog.from_arrays(3 * ROWS, users=ROWS, name="bare")
+    assert fb.Catalog.from_arrays(3 * ROWS, None, ROWS, name="bare").fingerprint == catalog.fingerprint
+    assert (catalog.key_terms.shape, catalog.key_terms.dtype) == ((0, 3), np.float64)
+    assert (catalog.key_term_rank, catalog.realised_C) == (0, 0.0)
+    assert repr(catalog) == "Catalog('bare': 4 arms, 0 key terms, 4 users, d=3)"
+    found = catalog.describe()
+    assert found["key_terms"] == 0
+    assert set(found["norms"]) == set(found["kept_norms"]) == {"arms", "users"}
+    assert "key terms span        0 of 3 dimensions: not all of R^d" in str(found).splitlines()
+    with pytest.raises(ValueError, match=r"^users=None is not allowed: it must be a rectangular array .* a user$"):
+        fb.Catalog.from_arrays(ROWS, ROWS)
+    with pytest.raises(ValueError, match=r"^key_term_names has 1 entries; it must have one for each of 0 key_terms$"):
+        fb.Catalog.from_arrays(ROWS, users=ROWS, key_term_names=["x"])
+    with pytest.raises(ValueError, match=r"^key_terms has shape \(0, 3\); it must be .* or None where nobody asks$"):
+        fb.Catalog.from_arrays(ROWS, np.zeros((0, 3)), ROWS)
+    with pytest.raises(ValueError, match="same number of columns, but arms has 3, users has 2"):
+        fb.Catalog.from_arrays(ROWS, users=ROWS[:, :2])
 
 
 @pytest.mark.usefixtures("without_type_checks")

@@ -1,0 +1,42 @@
+"""Catalogs without key terms: who does not ask plays on them as ever, and who asks is refused."""
+
+import warnings
+
+import numpy as np
+import pytest
+
+import fedbandit_jax as fb
+from fedbandit_jax.engine.sweep import make_sweep
+
+RUN = {"clients": 2, "arms": 6, "horizon": 200, "users": 2, "noise": 0.2, "checkpoints": 4}
+OWN = [kind() for kind in fb.REGISTRY.values() if kind.__module__.startswith("fedbandit_jax.")]
+QUIET, ASKING = ([one for one in OWN if one.asks_key_terms is asks] for asks in (False, True))
+
+
+def without_key_terms(catalog):
+    return fb.Catalog.from_arrays(catalog.arms, users=catalog.users, name="bare")
+
+
+def test_who_asks_and_who_does_not():
+    assert {one.name for one in QUIET} >= {"ArmCon", "FedLinPE", "LinPE", "LinUCB", "SharedLinUCB", "Uniform"}
+    assert {one.name for one in ASKING} >= {"ConLinUCB", "ConUCB", "FedConPE"}
+
+
+def test_who_does_not_ask_plays_the_same(catalog):
+    """To the bit, as nothing that they see is another, and without a word about what key terms span."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = fb.simulate(without_key_terms(catalog), QUIET, **RUN).to_pandas()
+    wanted = fb.simulate(catalog, QUIET, **RUN).to_pandas()
+    assert set(found["label"]) == {one.title for one in QUIET}
+    for column in ("label", "regret", "theta_error"):
+        np.testing.assert_array_equal(found[column], wanted[column])
+
+
+@pytest.mark.parametrize("algorithm", [*ASKING, fb.FedConPE(C="catalog")], ids=lambda one: f"{one.name}")
+def test_who_asks_is_refused(catalog, nothing_traced, algorithm):
+    sentence = rf"^algorithms='{algorithm.name}' is not allowed: it must not ask about .* catalog 'bare' has none$"
+    with pytest.raises(ValueError, match=sentence):
+        fb.simulate(without_key_terms(catalog), [fb.Uniform(), algorithm], **RUN)
+    with pytest.raises(ValueError, match=sentence):
+        make_sweep([catalog, without_key_terms(catalog)], algorithm, **RUN)
