@@ -8,7 +8,7 @@ import numbers
 from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, ClassVar, Self, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import jax
 
@@ -137,11 +137,11 @@ class Configured:
     def hyperparameters(self) -> dict[str, Any]:
         return {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}  # type: ignore[arg-type]
 
-    def replace(self, **changes: Any) -> Self:
+    def replace(self: Kind, **changes: Any) -> Kind:
         return dataclasses.replace(self, **changes)  # type: ignore[type-var]
 
     @classmethod
-    def _unflatten(cls, static: tuple, leaves: Any) -> Self:
+    def _unflatten(cls: type[Kind], static: tuple, leaves: Any) -> Kind:
         names, fixed = static
         new = object.__new__(cls)
         for name, value in [*zip(names, leaves, strict=True), *fixed]:

@@ -276,7 +276,7 @@ def diagnose(
     theta that of the client;
     max_gap: the largest true gap among them; best_arm_active: after the elimination, at every client.
     """
-    errors = jnp.abs(jnp.einsum("mkd,md->mk", problem.arms, theta_hat - problem.theta))
+    errors = jnp.abs(jnp.einsum("mkd,md->mk", problem.arms, theta_hat[None] - problem.theta))
     real = problem.client_mask
     num_active = before.sum(axis=1).astype(errors.dtype)
     best = problem.arm_mask & (problem.gaps == 0)

@@ -79,7 +79,7 @@ class Problem(NamedTuple):
 
     def theta_error(self, theta_hat: Float[Array, " d"]) -> Float[Array, ""]:
         """|theta_hat - theta|, a mean over clients."""
-        return self.mean_over_clients(jnp.linalg.norm(theta_hat - self.theta, axis=1))
+        return self.mean_over_clients(jnp.linalg.norm(theta_hat[None] - self.theta, axis=1))
 
     @property
     def gaps(self) -> Float[Array, "M K"]:

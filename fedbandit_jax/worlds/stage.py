@@ -1,10 +1,16 @@
 """The stage on which a learner plays: the arms of each round, and the user, who knows theta and answers with noise.
 
 Three of them: a client alone, all clients of a federation side by side, and one client at a time. What a client meets in
-its own round t is the same on all three.
+its own round t is the same on all three. Each can
+
+    begin()                   what it has to remember from round to round, at first
+    draw(block)               the random numbers of 64 rounds
+    round(drawn, t, seen)     round t, counted from 0, and what it remembers then
+    reward(mean, chance)      rewards of pulls
+    error(theta_hat, t, seen) |theta_hat - theta|, a mean over clients
 """
 
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -26,27 +32,6 @@ class Round(NamedTuple):
     means: Float[Array, " K"]  # expected rewards, for the clock alone, as what follows
     losses: Float[Array, " K"]  # regret of each arm; NaN for padding
     chance: Float[Array, "*n"]  # what the rewards are made of, one a client
-
-
-class Stage(Protocol):
-    """What the round clock needs. `seen` is what the stage itself has to remember from round to round."""
-
-    world: World
-
-    def begin(self) -> Any:
-        """What it remembers at first."""
-
-    def draw(self, block: Int[Array, ""] | int) -> Any:
-        """The random numbers of a block of rounds."""
-
-    def round(self, drawn: Any, t: Int[Array, ""], seen: Any) -> tuple[Round, Any]:
-        """Round t of a run, counted from 0; `drawn` is of its block."""
-
-    def reward(self, mean: Float[Array, "*n"], chance: Float[Array, "*n"]) -> Float[Array, "*n"]:
-        """Rewards of pulls."""
-
-    def error(self, theta_hat: Float[Array, " d"], t: Int[Array, ""], seen: Any) -> Float[Array, ""]:
-        """|theta_hat - theta| in round t, a mean over clients."""
 
 
 class Drawn(NamedTuple):
@@ -210,6 +195,9 @@ class OneByOne(NamedTuple):
 
     def error(self, theta_hat: Float[Array, " d"], t: Int[Array, ""], seen: Int[Array, " M"]) -> Float[Array, ""]:
         return mean_error(self.clients, theta_hat, seen)
+
+
+Stage = Alone | Together | OneByOne
 
 
 def mean_error(clients: Alone, theta_hat: Float[Array, " d"], t: Int[Array, " M"]) -> Float[Array, ""]:

@@ -27,7 +27,7 @@ def make_problem(seed, *, clients=3, arms=14, noise=0.3, horizon=4000, shape=Non
         jax.random.key(seed),
         jnp.asarray(CATALOG.arms),
         jnp.asarray(CATALOG.key_terms),
-        jnp.asarray(CATALOG.users[0]),
+        jnp.asarray(CATALOG.users[:1]),
         clients=clients,
         num_arms=arms,
         noise=noise,
@@ -97,7 +97,7 @@ def oracle(algorithm, problem, checkpoints, **options):
     return reference.fedconpe(
         [np.asarray(x, np.float64) for x in problem.arms],
         np.asarray(problem.key_terms, np.float64),
-        np.asarray(problem.theta, np.float64),
+        np.asarray(problem.theta[0], np.float64),
         float(problem.noise),
         int(problem.horizon),
         reference.FedConPESettings(**chosen),
@@ -231,7 +231,7 @@ def test_invariants(seed, clients, arms, noise, N, horizon):
     np.testing.assert_array_equal(table["start"], np.cumsum(table["length"]) - table["length"])
     assert (table["active_min"] >= 1).all()
     assert (np.diff(table["active_mean"]) <= 0).all()
-    d = problem.theta.size
+    d = problem.dim
     per_phase = clients * (d * d + 2 * d + (2 * d + 3) * table["uploaded"])
     np.testing.assert_allclose(trace.communication[-1], per_phase.sum())
     # Theorem 4: questions, before rounding up, are at most this fraction of a whole phase.

@@ -34,7 +34,7 @@ sample = jax.jit(sample_problem, static_argnames=("max_clients", "max_arms"))
 
 
 def problem_of(clients=3, arms=9, shape=(3, 9), seed=0):
-    pool = (jnp.asarray(x) for x in (CATALOG.arms, CATALOG.key_terms, CATALOG.users[1]))
+    pool = (jnp.asarray(x) for x in (CATALOG.arms, CATALOG.key_terms, CATALOG.users[1:2]))
     return sample(
         jax.random.key(seed),
         *pool,
@@ -102,9 +102,21 @@ def test_a_batch_equals_a_loop(algorithm):
         keys = jax.random.split(jax.random.key(2), 3)
         # As in a sweep, key terms and horizon are the same in all lanes.
         stacked = jax.tree.map(lambda *xs: jnp.stack(xs), *problems)
-        stacked = stacked._replace(key_terms=problems[0].key_terms, horizon=problems[0].horizon, user_bound=1.0)
+        shared = {name: getattr(problems[0], name) for name in ("key_terms", "horizon", "pool")}
+        stacked = stacked._replace(**shared, user_bound=1.0)
         lanes = fb.Problem(
-            arms=0, arm_mask=0, key_terms=None, theta=0, noise=0, horizon=None, client_ids=0, user_bound=None
+            arms=0,
+            arm_mask=0,
+            key_terms=None,
+            theta=0,
+            noise=0,
+            horizon=None,
+            client_ids=0,
+            user_bound=None,
+            world=None,
+            pool=None,
+            key=0,
+            federation=0,
         )
         batched = jax.vmap(partial(run, algorithm.prepare(T)), in_axes=(0, lanes))(keys, stacked)._replace(phases={})
         for i in range(3):
@@ -156,7 +168,7 @@ def test_the_engine_adds_up_clients():
         arms_key, play_key = jax.random.split(jax.random.fold_in(jax.random.fold_in(key, 0), 0))
         problem = sample_problem(
             arms_key,
-            *(jnp.asarray(x) for x in (CATALOG.arms, CATALOG.key_terms, CATALOG.users[0])),
+            *(jnp.asarray(x) for x in (CATALOG.arms, CATALOG.key_terms, CATALOG.users[:1])),
             clients=5,
             num_arms=9,
             noise=0.2,

@@ -13,11 +13,12 @@ import fedbandit_jax as fb
 from fedbandit_jax.algorithms.conlinucb import spanner_pick
 from fedbandit_jax.clocks.elimination import first_state
 from fedbandit_jax.clocks.phases import Clock
-from fedbandit_jax.clocks.rounds import REFRESH, keys_of
+from fedbandit_jax.clocks.rounds import REFRESH
 from fedbandit_jax.clocks.schedule import Schedule
 from fedbandit_jax.linalg.spanner import barycentric_spanner
 from fedbandit_jax.worlds.problem import sample_problem
-from fedbandit_jax.worlds.user import BLOCK, block_noise, question_noise
+from fedbandit_jax.worlds.stage import BLOCK, uniforms
+from fedbandit_jax.worlds.world import normal
 from tests import reference
 
 CATALOG = fb.datasets.synthetic(seed=5, dim=6, num_arms=80, num_key_terms=25, num_users=8, user_norm="unit")
@@ -27,7 +28,7 @@ sample = jax.jit(sample_problem, static_argnames=("max_clients", "max_arms"))
 
 def make_problem(seed, *, clients=2, arms=12, noise=0.3, horizon=ROUNDS, shape=None):
     shape = shape or (clients, arms)
-    pool = (jnp.asarray(x) for x in (CATALOG.arms, CATALOG.key_terms, CATALOG.users[0]))
+    pool = (jnp.asarray(x) for x in (CATALOG.arms, CATALOG.key_terms, CATALOG.users[:1]))
     return sample(
         jax.random.key(seed),
         *pool,
@@ -48,10 +49,11 @@ def run(algorithm, key, problem, checkpoints):
 @lru_cache  # drawn one by one, and the same for all learners
 def noise_of(seed, client, rounds=ROUNDS, questions=200):
     """The standard normals of a client's rewards and answers, and the key of its questions."""
-    rewards, asks, _ = keys_of(jax.random.fold_in(jax.random.key(seed), client))
-    blocks = [block_noise(rewards, b, jnp.float64) for b in range(-(-rounds // BLOCK))]
-    answers = [question_noise(asks, q, jnp.float64) for q in range(questions)]
-    return np.concatenate(blocks)[:rounds], np.array(answers), asks
+    own = jax.random.fold_in(jax.random.key(seed), client)
+    rewards, asks = jax.random.fold_in(own, 0), jax.random.fold_in(own, 1)
+    blocks = [uniforms(jax.random.fold_in(rewards, b), (BLOCK,), jnp.float64) for b in range(-(-rounds // BLOCK))]
+    answers = [normal(uniforms(jax.random.fold_in(asks, q), (), jnp.float64)) for q in range(questions)]
+    return np.asarray(normal(jnp.concatenate(blocks)))[:rounds], np.array(answers), asks
 
 
 def expected_runs(algorithm, problem, seed):
@@ -60,7 +62,7 @@ def expected_runs(algorithm, problem, seed):
         k: v for k, v in algorithm.hyperparameters().items() if k not in ("schedule", "strategy", "spanner_factor")
     }
     given["S"] = float(problem.user_bound)
-    theta, sigma = np.asarray(problem.theta), float(problem.noise)
+    theta, sigma = np.asarray(problem.theta[0]), float(problem.noise)
     runs = []
     for i, arms in enumerate(np.asarray(problem.arms)):
         z, answers, asks = noise_of(seed, i)
@@ -159,7 +161,7 @@ def test_shared_linucb_equals_the_oracle():
         trace = run(fb.SharedLinUCB(), jax.random.key(seed), problem, jnp.arange(1.0, ROUNDS + 1))
         z = np.stack([noise_of(seed, i)[0] for i in range(3)], axis=1)
         expected = reference.shared_linucb(
-            list(np.asarray(problem.arms)), np.asarray(problem.theta), z, float(problem.noise), ROUNDS
+            list(np.asarray(problem.arms)), np.asarray(problem.theta[0]), z, float(problem.noise), ROUNDS
         )
         trace = jax.tree.map(np.asarray, trace)
     np.testing.assert_allclose(trace.regret, expected.regret, atol=1e-9)
@@ -175,7 +177,7 @@ def test_shared_linucb_knows_the_bound_of_users():
         trace = run(fb.SharedLinUCB(**THEORY), jax.random.key(seed), problem, jnp.arange(1.0, rounds + 1))
         z = np.stack([noise_of(seed, i)[0] for i in range(3)], axis=1)
         expected = reference.shared_linucb(
-            list(np.asarray(problem.arms)), np.asarray(problem.theta), z, 0.3, rounds, alpha="theory", S=3.0
+            list(np.asarray(problem.arms)), np.asarray(problem.theta[0]), z, 0.3, rounds, alpha="theory", S=3.0
         )
     np.testing.assert_allclose(trace.regret, expected.regret, atol=1e-9)
 
@@ -188,7 +190,7 @@ def test_the_engine_tells_the_bound_of_users():
     found = fb.simulate(long, fb.LinUCB(**THEORY), users=[2], dtype="float64", **setting).final()["regret"].iloc[0]
     with jax.enable_x64(True):
         arms_key, play_key = jax.random.split(jax.random.fold_in(jax.random.fold_in(jax.random.key(0), 2), 0))
-        pool = [jnp.asarray(x) for x in (long.arms, long.key_terms, long.users[2])]
+        pool = [jnp.asarray(x) for x in (long.arms, long.key_terms, long.users[2:3])]
         sizes = {"clients": 1, "num_arms": 9, "noise": 0.2, "horizon": 300, "max_clients": 1, "max_arms": 9}
         by_hand = {
             bound: fb.LinUCB(**THEORY).run(play_key, problem, jnp.array([300.0])).regret[0]
@@ -241,7 +243,7 @@ def test_phase_relatives_equal_the_oracle(kind):
         )
         expected = getattr(reference, kind)(
             [np.asarray(x) for x in problem.arms],
-            np.asarray(problem.theta),
+            np.asarray(problem.theta[0]),
             float(problem.noise),
             ROUNDS,
             settings,

@@ -22,7 +22,7 @@ def test_uniform_play_round_by_round(catalog, grid):
             jax.random.split(key)[0],
             catalog.arms,
             catalog.key_terms,
-            theta,
+            theta[None],
             clients=M,
             num_arms=K,
             noise=0.1,

@@ -207,7 +207,7 @@ def test_a_class_is_looked_at_once_and_quickly(catalog, monkeypatch):
     shape = contracts.Shape(M=1, K=7, J=30, d=6, P=4, dtype="float32")
     began = time.perf_counter()
     for _ in range(100):
-        contracts.check_methods(one, shape)
+        contracts.check_methods(one, fb.World(), shape)
     assert time.perf_counter() - began < 5
     assert len(looked) == 1
     assert not jax.tree.leaves(one)

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from fedbandit_jax.worlds.problem import Problem, draw_without_replacement, sample_problem
+from fedbandit_jax.linalg.sampling import draw_without_replacement
+from fedbandit_jax.worlds.problem import Problem, sample_problem
 
 
 @partial(jax.jit, static_argnums=(1, 2, 3))
@@ -70,7 +71,7 @@ def test_draws_are_uniform():
 
 
 def sample(catalog, clients, arms, max_clients, max_arms, key=0):
-    features = (jnp.asarray(x, jnp.float32) for x in (catalog.arms, catalog.key_terms, catalog.users[0]))
+    features = (jnp.asarray(x, jnp.float32) for x in (catalog.arms, catalog.key_terms, catalog.users[:1]))
     return jax.jit(sample_problem, static_argnames=("max_clients", "max_arms"))(
         jax.random.key(key),
         *features,
@@ -149,5 +150,5 @@ def test_gaps_of_a_client_whose_arms_are_all_bad():
     theta = jnp.array([1.0, 0.0])
     arms = jnp.array([[[-1.0, 0.0], [-0.6, 0.8], [0.0, 0.0]]])
     mask = jnp.array([[True, True, False]])
-    problem = Problem(arms, mask, jnp.eye(2), theta, jnp.float32(0.1), jnp.float32(10), jnp.arange(len(arms)))
+    problem = Problem(arms, mask, jnp.eye(2), theta[None], jnp.float32(0.1), jnp.float32(10), jnp.arange(len(arms)))
     np.testing.assert_allclose(problem.gaps, [[0.4, 0, 0]], atol=1e-6)
