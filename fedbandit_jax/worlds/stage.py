@@ -86,7 +86,7 @@ class Alone(NamedTuple):
         means = self.world.mean(arms, self.world.theta_at(self.theta, t))
         return Round(arms, self.mask, means, losses(means, self.mask), chance)
 
-    def reward(self, mean: Float[Array, ""], chance: Float[Array, ""]) -> Float[Array, ""]:
+    def reward(self, mean: Float[Array, "*n"], chance: Float[Array, "*n"]) -> Float[Array, "*n"]:
         return mean + chance if self.additive else self.world.reward(mean, chance, self.noise)
 
     def answer(

@@ -146,7 +146,10 @@ def test_clients_played_apart_add_up(algorithm):
         for i in range(3):
             problem = problem_of()
             own = problem._replace(
-                arms=problem.arms[i : i + 1], arm_mask=problem.arm_mask[i : i + 1], client_ids=jnp.array([i])
+                arms=problem.arms[i : i + 1],
+                arm_mask=problem.arm_mask[i : i + 1],
+                theta=problem.theta[i : i + 1],
+                client_ids=jnp.array([i]),
             )
             parts.append(play(algorithm, own))
     np.testing.assert_allclose(together.regret, sum(p.regret for p in parts), rtol=1e-8)
