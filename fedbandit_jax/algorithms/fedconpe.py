@@ -22,9 +22,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from fedbandit_jax import _checks
+from fedbandit_jax._parameters import Between, Hyperparameter, param
 from fedbandit_jax.clocks.base import Algorithm, MadeFor
 from fedbandit_jax.clocks.elimination import PhaseElimination, PhaseQuestions, pooled_radius
-from fedbandit_jax._parameters import Between, Hyperparameter, param
 from fedbandit_jax.clocks.phases import Clock, Randomness, round_counts
 from fedbandit_jax.linalg.design import weighted_gram
 from fedbandit_jax.linalg.eigenvalues import eigenpairs, least_eigenvalue

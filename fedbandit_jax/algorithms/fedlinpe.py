@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 from jaxtyping import Array, Float
 
-from fedbandit_jax.clocks.elimination import PhaseElimination, pooled_radius
 from fedbandit_jax._parameters import Hyperparameter, param
+from fedbandit_jax.clocks.elimination import PhaseElimination, pooled_radius
 from fedbandit_jax.clocks.phases import Clock
 from fedbandit_jax.worlds.problem import Problem
 

@@ -1,7 +1,7 @@
 """The stage on which a learner plays: the arms of each round, and the user, who knows theta and answers with noise.
 
-Three of them: a client alone, all clients of a federation side by side, and one client at a time. What a client meets in
-its own round t is the same on all three. Each can
+Three of them: a client alone, all clients of a federation side by side, and one client at a time. What a client meets
+in its own round t is the same on all three. Each can
 
     begin()                   what it has to remember from round to round, at first
     draw(block)               the random numbers of 64 rounds
@@ -45,7 +45,7 @@ class Alone(NamedTuple):
     """One client."""
 
     world: World
-    pool: Float[Array, "A d"]
+    pool: Float[Array, "A d"] | None  # what arms are redrawn from
     arms: Float[Array, "K d"]  # NaN where they are redrawn
     mask: Bool[Array, " K"]
     theta: Float[Array, " d"]
@@ -70,6 +70,7 @@ class Alone(NamedTuple):
         return self.world.reward(jnp.zeros_like(u), u, self.noise) if self.additive else u
 
     def draw_arms(self, t: Int[Array, ""]) -> Any:
+        assert self.pool is not None
         return self.world.draw(jax.random.fold_in(self.arms_key, t), self.pool, self.mask.size)
 
     def round(self, drawn: Drawn, t: Int[Array, ""], seen: tuple = ()) -> tuple[Round, tuple]:
@@ -82,6 +83,7 @@ class Alone(NamedTuple):
             return Round(self.arms, self.mask, *self.standing, chance)
         arms = self.arms
         if not self.world.fixed:
+            assert self.pool is not None
             arms = jnp.where(self.mask[:, None], self.world.arms(redrawn, self.pool), 0)
         means = self.world.mean(arms, self.world.theta_at(self.theta, t))
         return Round(arms, self.mask, means, losses(means, self.mask), chance)
@@ -99,7 +101,7 @@ class Alone(NamedTuple):
         u = uniforms(jax.random.fold_in(self.question_key, question), (), mean.dtype)
         return self.world.reward(mean, u, self.noise)
 
-    def error(self, theta_hat: Float[Array, " d"], t: Int[Array, ""], seen: tuple = ()) -> Float[Array, ""]:
+    def error(self, theta_hat: Float[Array, " d"], t: Int[Array, ""], seen: Any = ()) -> Float[Array, ""]:
         return jnp.linalg.norm(theta_hat - self.world.theta_at(self.theta, t))
 
     @property
@@ -151,12 +153,13 @@ class Together(NamedTuple):
     def round(self, drawn: Drawn, t: Int[Array, ""], seen: tuple = ()) -> tuple[Round, tuple]:
         rounds = jax.vmap(lambda one, drawn: one.round(drawn, t)[0], in_axes=(EACH_CLIENT, 0))(self.clients, drawn)
         M, K, d = rounds.arms.shape
-        return Round(rounds.arms.reshape(M * K, d), *(x.reshape(M * K) for x in rounds[1:4]), rounds.chance), seen
+        mask, means, losses = (x.reshape(M * K) for x in (rounds.mask, rounds.means, rounds.losses))
+        return Round(rounds.arms.reshape(M * K, d), mask, means, losses, rounds.chance), seen
 
     def reward(self, mean: Float[Array, " M"], chance: Float[Array, " M"]) -> Float[Array, " M"]:
         return self.clients.reward(mean, chance)
 
-    def error(self, theta_hat: Float[Array, " d"], t: Int[Array, ""], seen: tuple = ()) -> Float[Array, ""]:
+    def error(self, theta_hat: Float[Array, " d"], t: Int[Array, ""], seen: Any = ()) -> Float[Array, ""]:
         return mean_error(self.clients, theta_hat, jnp.broadcast_to(t, self.clients.theta.shape[:1]))
 
 
@@ -165,7 +168,7 @@ class OneByOne(NamedTuple):
 
     clients: Alone  # an axis M, as EACH_CLIENT says
     key: Key[Array, ""]  # of arrivals
-    count: Int[Array, ""]  # of clients
+    federation: Int[Array, ""]  # clients in all
 
     @property
     def world(self) -> World:
@@ -176,7 +179,7 @@ class OneByOne(NamedTuple):
         return jnp.zeros(len(self.clients.theta), jnp.int32)
 
     def draw(self, block: Int[Array, ""] | int) -> Int[Array, " BLOCK"]:
-        return arrivals(self.key, block, self.count)
+        return arrivals(self.key, block, self.federation)
 
     def round(
         self, drawn: Int[Array, " BLOCK"], t: Int[Array, ""], seen: Int[Array, " M"]
@@ -193,7 +196,7 @@ class OneByOne(NamedTuple):
     def reward(self, mean: Float[Array, ""], chance: Float[Array, ""]) -> Float[Array, ""]:
         return self.clients.reward(mean, chance)
 
-    def error(self, theta_hat: Float[Array, " d"], t: Int[Array, ""], seen: Int[Array, " M"]) -> Float[Array, ""]:
+    def error(self, theta_hat: Float[Array, " d"], t: Int[Array, ""], seen: Any) -> Float[Array, ""]:
         return mean_error(self.clients, theta_hat, seen)
 
 

@@ -38,8 +38,8 @@ class World(Configured):
             that learners are told a noise of 1. "uniform": bounded, with the variance noise^2.
         shared_noise: True: one draw per client and round serves its pull and all its questions.
 
-    A world of one's own is a subclass, a frozen dataclass with whatever fields it needs. It may have its own `theta_at`,
-    `mean`, `reward`, `sigma`, `draw` and `arms`. All of them are pure JAX functions.
+    A world of one's own is a subclass, a frozen dataclass with whatever fields it needs. It may have its own
+    `theta_at`, `mean`, `reward`, `sigma`, `draw` and `arms`. All of them are pure JAX functions.
     """
 
     revision: ClassVar[int] = 1  # another number when it plays otherwise than before
@@ -61,9 +61,7 @@ class World(Configured):
         """Expected rewards of arms, or answers about key terms."""
         return x @ theta
 
-    def reward(
-        self, mean: Float[Array, "*n"], u: Float[Array, "*n"], noise: Float[Array, ""]
-    ) -> Float[Array, "*n"]:
+    def reward(self, mean: Float[Array, "*n"], u: Float[Array, "*n"], noise: Float[Array, ""]) -> Float[Array, "*n"]:
         """A reward or answer of that mean, made from a number u that is uniform in (-1, 1)."""
         if self.rewards == "bernoulli":
             return jnp.where(u < mean, 1, -1).astype(mean.dtype)
@@ -150,7 +148,8 @@ def content_of(world: World) -> dict[str, Any]:
 @lru_cache(maxsize=16)
 def check_bounded(catalog: Catalog) -> None:
     """Clicks have means between -1 and 1."""
-    largest, of = max((np.abs(getattr(catalog, of) @ catalog.users.T).max(initial=0), of) for of in ("arms", "key_terms"))
+    means = {of: getattr(catalog, of) @ catalog.users.T for of in ("arms", "key_terms")}
+    largest, of = max((np.abs(x).max(initial=0), of) for of, x in means.items())
     if largest > 1 + SLACK:
         _checks.fail(
             "rewards",
