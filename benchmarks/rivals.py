@@ -149,7 +149,7 @@ def linucb_redrawn_numpy(
     both = np.stack([np.zeros_like(theta), theta], axis=2)  # the estimate and the truth
     regret = np.zeros(R)
     for t in range(T):
-        x = pool[distinct(rng, R, A, arms) if indices is None else indices[:, t]]
+        x = pool.take(distinct(rng, R, A, arms) if indices is None else indices[:, t], axis=0)
         widths = np.einsum("rkd,rkd->rk", x @ inverse, x)
         means, truth = np.moveaxis(x @ both, 2, 0)
         arm = np.argmax(means + alpha * np.sqrt(np.maximum(widths, 0)), axis=1)
