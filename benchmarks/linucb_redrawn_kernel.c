@@ -4,6 +4,7 @@
  * costs the widths x' V^-1 x of K fresh arms. They take most of it, and these savings are used: V^-1 is symmetric, so
  * the products left of its diagonal blocks count twice and those to the right are not made; arms lie transposed, eight to
  * a vector, so that no sum runs across a vector; and ROWS rows of V^-1 times WIDE vectors of arms are in registers.
+ * With -DALL_PRODUCTS it makes all products of X V^-1, as a matrix product does.
  */
 #include <math.h>
 #include <stdint.h>
@@ -109,10 +110,14 @@ INLINE void rate(int wide, const float *inverse, const float *theta, const float
         lane y[ROWS][WIDE];
         for (int r = 0; r < ROWS; r++)
             for (int c = 0; c < wide; c++) y[r][c] = (lane){0};
+#ifdef ALL_PRODUCTS
+        for (int i = 0; i < d; i++, xi += P, entries += D) add_products(wide, y, entries, xi);
+#else
         for (; xi < block; xi += P, entries += D) add_products(wide, y, entries, xi);
         for (int r = 0; r < ROWS; r++)
             for (int c = 0; c < wide; c++) y[r][c] += y[r][c];
         for (int i = 0; i < ROWS; i++, xi += P, entries += D) add_products(wide, y, entries, xi);
+#endif
         for (int r = 0; r < ROWS; r++)
             for (int c = 0; c < wide; c++) width[c] += y[r][c] * *(const lane *)(block + (size_t)r * P + c * LANES);
     }

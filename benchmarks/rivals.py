@@ -82,7 +82,7 @@ def linucb_numpy(
     return regret
 
 
-def compiled(source: str) -> ctypes.CDLL:
+def compiled(source: str, *more: str) -> ctypes.CDLL:
     """A C file of this folder, compiled and loaded; an OSError where no C compiler works."""
     compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
     if compiler is None:
@@ -90,7 +90,7 @@ def compiled(source: str) -> ctypes.CDLL:
     path = Path(__file__).with_name(source)
     with tempfile.TemporaryDirectory() as folder:  # once loaded, the file is needed no more
         library = Path(folder) / path.with_suffix(".so").name
-        flags = ["-O3", "-march=native", "-ffast-math", "-fopenmp", "-shared", "-fPIC"]
+        flags = ["-O3", "-march=native", "-ffast-math", "-fopenmp", "-shared", "-fPIC", *more]
         done = subprocess.run(
             [compiler, *flags, str(path), "-o", str(library), "-lm"], capture_output=True, text=True, check=False
         )
@@ -161,9 +161,12 @@ def linucb_redrawn_numpy(
     return regret
 
 
-def linucb_redrawn_c() -> Callable[..., np.ndarray]:
-    """The compiled kernel as a function like `linucb_redrawn_numpy`; an OSError where no C compiler works."""
-    kernel = compiled("linucb_redrawn_kernel.c").linucb_redrawn
+def linucb_redrawn_c(*flags: str) -> Callable[..., np.ndarray]:
+    """The compiled kernel as a function like `linucb_redrawn_numpy`; an OSError where no C compiler works.
+
+    With the flag "-DALL_PRODUCTS" it does without the symmetry of V^-1.
+    """
+    kernel = compiled("linucb_redrawn_kernel.c", *flags).linucb_redrawn
 
     def run(
         pool: np.ndarray,

@@ -252,10 +252,11 @@ def test_rivals_play_the_same_game_on_redrawn_arms(K, d):
     found = rivals.linucb_redrawn_numpy(pool, theta, noise, K, indices=indices)
     np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-9)
     try:
-        kernel = rivals.linucb_redrawn_c()
+        kernels = rivals.linucb_redrawn_c(), rivals.linucb_redrawn_c("-DALL_PRODUCTS")
     except OSError as error:
         pytest.skip(str(error))
-    np.testing.assert_allclose(kernel(pool, theta, noise, K, indices=indices), expected, rtol=1e-4, atol=1e-4)
+    for kernel in kernels:
+        np.testing.assert_allclose(kernel(pool, theta, noise, K, indices=indices), expected, rtol=1e-4, atol=1e-4)
 
 
 def test_rivals_draw_arms_without_replacement():

@@ -116,8 +116,8 @@ def means_and_widths(ridge: Ridge, arms: Float[Array, "K d"]) -> tuple[Float[Arr
 
 
 def quadratic_forms(rows: Float[Array, "n d"], matrix: Float[Array, "d d"]) -> Float[Array, " n"]:
-    """x' A x of every row."""
-    return ((rows @ matrix) * rows).sum(axis=1)
+    """x' A x of every row; summed by a product, as CPUs sum rows one entry after another."""
+    return matvec((rows @ matrix) * rows, jnp.ones_like(rows[0]))
 
 
 class RankOneUpdate(NamedTuple):

@@ -54,6 +54,7 @@ class Alone(NamedTuple):
     reward_key: Key[Array, ""]
     question_key: Key[Array, ""]
     standing: tuple[Float[Array, " K"], Float[Array, " K"]] | None = None  # means and losses, if they never change
+    pool_means: Float[Array, " A"] | None = None  # if they never change, and arms are taken from the pool
 
     def begin(self) -> tuple:
         return ()
@@ -62,16 +63,17 @@ class Alone(NamedTuple):
         if self.world.fixed:
             return Drawn(self.draw_chance(block))
         rounds = jnp.asarray(block, jnp.int32) * BLOCK + jnp.arange(BLOCK, dtype=jnp.int32)
-        return Drawn(self.draw_chance(block), jax.vmap(self.draw_arms)(rounds))
+        return Drawn(self.draw_chance(block), self.draw_arms(rounds))
 
     def draw_chance(self, block: Int[Array, ""] | int) -> Float[Array, " BLOCK"]:
         u = uniforms(jax.random.fold_in(self.reward_key, block), (BLOCK,), self.noise.dtype)
         # What is added to a mean is known before the mean.
         return self.world.reward(jnp.zeros_like(u), u, self.noise) if self.additive else u
 
-    def draw_arms(self, t: Int[Array, ""]) -> Any:
+    def draw_arms(self, rounds: Int[Array, " n"]) -> Any:
         assert self.pool is not None
-        return self.world.draw(jax.random.fold_in(self.arms_key, t), self.pool, self.mask.size)
+        keys = jax.vmap(lambda t: jax.random.fold_in(self.arms_key, t))(rounds)
+        return self.world.draw(keys, self.pool, self.mask.size)
 
     def round(self, drawn: Drawn, t: Int[Array, ""], seen: tuple = ()) -> tuple[Round, tuple]:
         place = t % BLOCK
@@ -85,7 +87,10 @@ class Alone(NamedTuple):
         if not self.world.fixed:
             assert self.pool is not None
             arms = jnp.where(self.mask[:, None], self.world.arms(redrawn, self.pool), 0)
-        means = self.world.mean(arms, self.world.theta_at(self.theta, t))
+        if self.pool_means is None:
+            means = self.world.mean(arms, self.world.theta_at(self.theta, t))
+        else:
+            means = jnp.where(self.mask, self.pool_means[redrawn], 0)
         return Round(arms, self.mask, means, losses(means, self.mask), chance)
 
     def reward(self, mean: Float[Array, "*n"], chance: Float[Array, "*n"]) -> Float[Array, "*n"]:
@@ -109,7 +114,16 @@ class Alone(NamedTuple):
         return type(self.world).reward is World.reward and self.world.rewards != "bernoulli"
 
 
-EACH = ("arms", "mask", "theta", "arms_key", "reward_key", "question_key", "standing")  # what a client has of its own
+EACH = (
+    "arms",
+    "mask",
+    "theta",
+    "arms_key",
+    "reward_key",
+    "question_key",
+    "standing",
+    "pool_means",
+)  # what a client has of its own
 EACH_CLIENT: Any = Alone(*(0 if name in EACH else None for name in Alone._fields))  # type: ignore[arg-type]
 
 
@@ -117,12 +131,14 @@ def stages_of(problem: Problem, key: Key[Array, ""]) -> Alone:
     """The stages of all clients, with an axis M as EACH_CLIENT says; `key` is that of the run."""
     client_keys = jax.vmap(lambda i: jax.random.fold_in(key, i))(problem.client_ids)
     chances = jax.vmap(jax.random.fold_in, in_axes=(0, None))
-    standing = None
-    if problem.world.fixed and problem.world.stationary:
+    world, standing, pool_means = problem.world, None, None
+    if world.stationary and world.fixed:
         means = problem.means
         standing = means, jax.vmap(losses)(means, problem.arm_mask)
+    elif world.stationary and type(world).draw is World.draw and type(world).arms is World.arms:
+        pool_means = jax.vmap(lambda theta: world.mean(problem.pool, theta))(problem.theta)
     return Alone(
-        world=problem.world,
+        world=world,
         pool=problem.pool,
         arms=problem.arms,
         mask=problem.arm_mask,
@@ -132,6 +148,7 @@ def stages_of(problem: Problem, key: Key[Array, ""]) -> Alone:
         reward_key=chances(client_keys, 0),
         question_key=chances(client_keys, 1),
         standing=standing,
+        pool_means=pool_means,
     )
 
 
@@ -190,7 +207,7 @@ class OneByOne(NamedTuple):
             **{name: jax.tree.map(lambda x: x[who], getattr(self.clients, name)) for name in EACH}
         )
         chance = one.draw_chance(own // BLOCK)[own % BLOCK]
-        redrawn = None if self.world.fixed else one.draw_arms(own)
+        redrawn = None if self.world.fixed else jax.tree.map(lambda x: x[0], one.draw_arms(own[None]))
         return one.with_arms(redrawn, own, chance), seen.at[who].add(1)
 
     def reward(self, mean: Float[Array, ""], chance: Float[Array, ""]) -> Float[Array, ""]:

@@ -17,7 +17,7 @@ from jaxtyping import Array, Float, Int, Key
 from fedbandit_jax import _checks
 from fedbandit_jax._parameters import Configured, Hyperparameter, declared, param
 from fedbandit_jax.linalg import Real
-from fedbandit_jax.linalg.sampling import draw_quickly, sum_of_signs, sum_of_uniforms
+from fedbandit_jax.linalg.sampling import draw_many, sum_of_signs, sum_of_uniforms
 from fedbandit_jax.worlds.catalog import Catalog
 
 SLACK = 1e-6  # rounding of unit vectors
@@ -93,13 +93,16 @@ class World(Configured):
         """The subgaussian constant that learners are told."""
         return 1.0 + 0 * noise if self.rewards == "bernoulli" else noise
 
-    def draw(self, key: Key[Array, ""], pool: Float[Array, "A d"], K: int) -> Any:
-        """What to keep of a round's K arms until it is played; a smaller K must give a prefix. 64 rounds at a time."""
-        return draw_quickly(key, len(pool), K)
+    def draw(self, keys: Key[Array, " n"], pool: Float[Array, "A d"], K: int) -> Any:
+        """What to keep of the K arms of n rounds until they are played, from a key each; a leading axis n.
+
+        A smaller K must give a prefix.
+        """
+        return draw_many(keys, len(pool), K)
 
     def arms(self, drawn: Any, pool: Float[Array, "A d"]) -> Float[Array, "K d"]:
-        """The arms of a round, from what `draw` has kept."""
-        return pool[drawn]
+        """The arms of a round, from what `draw` has kept for it."""
+        return pool.at[drawn].get(mode="promise_in_bounds")
 
     # ------------------------------------------------------------------------------------------------- properties
 
