@@ -24,6 +24,9 @@ ELSEWHERE = {
 }
 SETTING: dict[str, Any] = {"clients": 5, "arms": 50, "horizon": 2000, "users": 5, "seeds": 2}
 COMPANY = ("LinUCB", "Uniform")  # whom an algorithm is drawn beside
+MATHML = "http://www.w3.org/1998/Math/MathML"
+RANGING = ("max", "min", "\N{N-ARY SUMMATION}")
+BARS = ("|", "\N{DOUBLE VERTICAL LINE}")
 EQUATION = re.compile(r"\$\$(.*?)\$\$", re.DOTALL)
 PART = re.compile(r"^(When|Paper): (.*?)(?=\n\n|\Z)", re.DOTALL | re.MULTILINE)
 
@@ -170,11 +173,33 @@ def mathml(text: str) -> str:
     from latex2mathml.converter import convert
 
     def one(found: re.Match) -> str:
-        shown = found["open"] == "\\["
-        return convert(html.unescape(found["latex"]).strip(), display="block" if shown else "inline")
+        display = "block" if found["open"] == "\\[" else "inline"
+        return for_browsers(convert(html.unescape(found["latex"]).strip(), display=display))
 
     marked = r'<(?P<tag>span|div) class="arithmatex">(?P<open>\\[\[(])(?P<latex>.*?)\\[\])]</(?P=tag)>'
     return re.sub(marked, one, text, flags=re.DOTALL)
+
+
+def for_browsers(equation: str) -> str:
+    """What latex2mathml leaves: arg, what max and sums range over below them, and bars that do not grow apart."""
+    from xml.etree import ElementTree
+
+    ElementTree.register_namespace("", MATHML)
+    root = ElementTree.fromstring(equation)
+    for parent in list(root.iter()):
+        for before, part in zip([None, *parent], list(parent), strict=False):
+            operator = part[0] if len(part) else part
+            if operator.text in BARS and "stretchy" not in operator.attrib:
+                operator.attrib.update(stretchy="false", lspace="0", rspace="0")
+            if operator.text not in RANGING:
+                continue
+            if before is not None and before.text == "\\arg":
+                parent.remove(before)
+                operator.text = f"arg {operator.text}"
+            if part.tag == f"{{{MATHML}}}msub":
+                part.tag = f"{{{MATHML}}}munder"
+            operator.set("movablelimits", "true")  # beside it in a line of text
+    return ElementTree.tostring(root, encoding="unicode")
 
 
 def at_home(text: str) -> str:
