@@ -115,7 +115,8 @@ def page(name: str) -> str:
 import fedbandit_jax as fb
 
 catalog = fb.datasets.synthetic({as_arguments(CATALOG)})
-results = fb.simulate(catalog, [{played}], {as_arguments(SETTING)})
+algorithms = [{played}]
+results = fb.simulate(catalog, algorithms, {as_arguments(SETTING)})
 print(results.summary())
 results.plot.curves("regret", y="log").figure.savefig("regret.png")
 ```
@@ -200,14 +201,18 @@ def mathml(text: str) -> str:
 
 
 def for_browsers(equation: str) -> str:
-    """What latex2mathml leaves: arg, what max and sums range over below them, and bars that do not grow apart."""
+    """What latex2mathml leaves: arg, limits below max and sums, bars that do not grow apart, room around log."""
     from xml.etree import ElementTree
 
     ElementTree.register_namespace("", MATHML)
     root = ElementTree.fromstring(equation)
     for parent in list(root.iter()):
-        for before, part in zip([None, *parent], list(parent), strict=False):
+        for before, part, after in zip([None, *parent], list(parent), [*parent, None][1:], strict=False):
             operator = part[0] if len(part) else part
+            if operator.text == "log":
+                operator.tag = f"{{{MATHML}}}mo"
+                tight = after is not None and after.text == "("
+                operator.attrib.update(form="prefix", lspace="0.17em", rspace="0" if tight else "0.17em")
             if operator.text in BARS and "stretchy" not in operator.attrib:
                 operator.attrib.update(stretchy="false", lspace="0", rspace="0")
             if operator.text not in RANGING:

@@ -7,6 +7,7 @@ import runpy
 import shlex
 import shutil
 import tomllib
+from xml.etree import ElementTree
 
 import duckdb
 import pytest
@@ -170,6 +171,26 @@ def test_an_algorithm_has_its_colour_on_every_card(hooks, figures):
             colour = COLORS[hooks.COLOURED.index(drawn)].lower()
             assert f"stroke: {colour}" in figures[name].read_text(), f"{drawn} on the card of {name}"
     assert set(hooks.COLOURED) == set(hooks.algorithms())
+
+
+def test_equations_as_browsers_draw_them(hooks):
+    """Limits of max below it, arg beside it, bars that stay as they are, and room around log."""
+    name = "{" + hooks.MATHML + "}"
+    given = (
+        f'<math xmlns="{hooks.MATHML}" display="block"><mrow><mi>\\arg</mi><msub><mo>max</mo><mi>b</mi></msub>'
+        "<mo>|</mo><mi>log</mi><mi>T</mi><mi>log</mi><mo>(</mo></mrow></math>"
+    )
+    (row,) = ElementTree.fromstring(hooks.for_browsers(given))
+    below, bar, log, _, tight, _ = row
+    assert (below.tag, below[0].text, below[0].get("movablelimits")) == (f"{name}munder", "arg max", "true")
+    assert bar.get("stretchy") == "false"
+    assert (log.tag, log.get("rspace"), tight.get("rspace")) == (f"{name}mo", "0.17em", "0")
+
+
+def test_the_site_fetches_nothing_to_search():
+    """The plugin `offline` would fetch a script of that name unless there is one."""
+    assert "polyfills: [iframe-worker.js]" in (ROOT / "notebooks" / "mkdocs.yml").read_text()
+    assert (DOCS / "iframe-worker.js").exists()
 
 
 def test_words_of_a_table(hooks):

@@ -88,8 +88,8 @@ def test_the_best_of_the_baselines_is_not_the_one_that_shares_everything(capsys)
     show_headline(made_of([row for label, value in regret.items() for row in runs(label, [[value], [value]])]))
     words = " ".join(capsys.readouterr().out.split())
     assert words == (
-        "FedConPE's regret is 50.0 % below ConUCB's [50.0, 50.0], the best of the paper's six baselines. SharedLinUCB is "
-        "apart: its clients send everything every round."
+        "FedConPE's regret is 50.0 % below ConUCB's [50.0, 50.0], the best of the paper's six baselines. SharedLinUCB "
+        "is apart: its clients send everything every round."
     )
     show_headline(made_of([*runs("FedConPE", [1, 2]), *runs("Uniform", [3, 4])]))
     assert capsys.readouterr().out == "", "no baseline, no headline"
