@@ -73,7 +73,7 @@ class FedConPE(PhaseElimination):
 
     $$ n(a) = \left\lceil \frac{2 d \sigma^2 \pi(a)}{\varepsilon^2} \, \log \frac{2KM \, \log T}{\delta} \right\rceil $$
 
-    $$ \hat\theta = \Big( \sum_i G_i \Big)^{-1} \sum_i W_i, \qquad
+    $$ \hat\theta = \left( \sum_i G_i \right)^{-1} \sum_i W_i, \qquad
        \text{keep } a \text{ if } \; \max_b \; (b - a)^\top \hat\theta \le 2 \sqrt{N/M} \, \varepsilon $$
 
     N trades conversations for regret; C is the least |k.v| that the key terms offer every unit v (Assumption 2): a
