@@ -52,7 +52,7 @@ class Cell:
         return jax.tree.structure((self.algorithm, self.world)), self.horizon
 
 
-def make_cells(catalog: Catalog, algorithms: Any, world: Any, **axes: Any) -> list[Cell]:
+def make_cells(catalog: Catalog, algorithms: Any, world: Any = None, **axes: Any) -> list[Cell]:
     """Every combination of the lists, checked."""
     given = check_algorithms(algorithms)
     worlds = check_worlds(world)

@@ -156,9 +156,8 @@ class Store:
         runs = self.runs.iloc[table["at"].to_numpy()]
         cells, place = np.unique(runs["cell"], return_inverse=True)
         setting = missing_as_nan(pd.DataFrame([self.cells[i] for i in cells])).iloc[place].reset_index(drop=True)
-        behind = [name for name in setting if name not in self.hyperparameters][-1]  # the noise, or the world
         for name in ("seed", "user"):
-            setting.insert(setting.columns.get_loc(behind) + 1, name, runs[name].to_numpy())
+            setting.insert(setting.columns.get_loc("noise") + 1, name, runs[name].to_numpy())
         return pd.concat([setting, table.drop(columns="at")], axis=1)
 
 

@@ -94,8 +94,8 @@ class Sweep:
                 "clients": cell.clients,
                 "arms": cell.arms,
                 "horizon": cell.horizon,
+                **{name: values.get(name) for name in varying},
                 "noise": cell.noise,
-                **{name: values[name] for name in varying},
                 **{k: str(v) if callable(v) else v for k, v in cell.algorithm.hyperparameters().items()},
             }
             for catalog, cell in self.catalogs_and_cells()

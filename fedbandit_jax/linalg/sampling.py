@@ -1,5 +1,6 @@
 """Random subsets and sums of random numbers, drawn at once."""
 
+from functools import partial
 from typing import Any
 
 import jax
@@ -32,24 +33,24 @@ def side_by_side(target: Int[Array, "count n"]) -> Int[Array, "count n"]:
     `here` is what stands at position j when step j comes, `there` what stands at target[j]. Step i puts what it finds
     at i to target[i], where later steps will see it. Rows that are done leave the loop, STRIDE at a time.
     """
-    count, n = target.shape
+    count = len(target)
     here = jnp.broadcast_to(jnp.arange(count, dtype=target.dtype)[:, None], target.shape)
     there, place, done = target, here, []
     for first in range(0, count, STRIDE):
         rows = min(STRIDE, count - first)
 
-        def step(
-            i: Int[Array, ""], carry: tuple, target: Any = target, place: Any = place, first: int = first
-        ) -> tuple:
-            here, there = carry
-            goal, moved = target[i][None, :], here[i][None, :]
-            later = place > (first + i).astype(place.dtype)
-            return jnp.where((place == goal) & later, moved, here), jnp.where((target == goal) & later, moved, there)
-
-        here, there = jax.lax.fori_loop(0, rows, step, (here, there))
+        here, there = jax.lax.fori_loop(0, rows, partial(swap, target, place, first), (here, there))
         done.append(there[:rows])
         here, there, target, place = here[rows:], there[rows:], target[rows:], place[rows:]
     return jnp.concatenate(done).astype(jnp.int32)
+
+
+def swap(target: Any, place: Any, first: int, i: Int[Array, ""], carry: tuple) -> tuple:
+    """Step first + i of `side_by_side`."""
+    here, there = carry
+    goal, moved = target[i][None, :], here[i][None, :]
+    later = place > (first + i).astype(place.dtype)
+    return jnp.where((place == goal) & later, moved, here), jnp.where((target == goal) & later, moved, there)
 
 
 def scaled(words: UInt32[Array, "*n"], below: UInt32[Array, "*n"]) -> UInt32[Array, "*n"]:

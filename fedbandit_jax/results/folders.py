@@ -197,7 +197,7 @@ def load(folder: str | Path) -> Results:
     worlds = {text: json.loads(text) for text in texts.unique()}
     for name in fields_that_vary(list(worlds.values())):
         values = texts.map({text: world.get(name) for text, world in worlds.items()})
-        runs.insert(runs.columns.get_loc("user"), name, values)
+        runs.insert(runs.columns.get_loc("noise"), name, values)
     runs = missing_as_nan(runs)
 
     # Few algorithms and hyperparameters, each of many runs.

@@ -190,9 +190,9 @@ def metric_columns(table: pd.DataFrame) -> list[str]:
 
 
 def places(table: pd.DataFrame) -> list[str]:
-    """Where algorithms meet: the columns of PLACES, and those of their world, which stand behind the noise."""
+    """Where algorithms meet: the columns of PLACES, and those of their world, which stand before the noise."""
     columns = list(table.columns)
-    world = columns[columns.index("noise") + 1 : columns.index("user")] if {"noise", "user"} <= {*columns} else []
+    world = columns[columns.index("horizon") + 1 : columns.index("noise")] if {"horizon", "noise"} <= {*columns} else []
     return [*(c for c in PLACES if c in table), *world]
 
 

@@ -114,16 +114,8 @@ class Alone(NamedTuple):
         return type(self.world).reward is World.reward and self.world.rewards != "bernoulli"
 
 
-EACH = (
-    "arms",
-    "mask",
-    "theta",
-    "arms_key",
-    "reward_key",
-    "question_key",
-    "standing",
-    "pool_means",
-)  # what a client has of its own
+# What a client has of its own.
+EACH = ("arms", "mask", "theta", "arms_key", "reward_key", "question_key", "standing", "pool_means")
 EACH_CLIENT: Any = Alone(*(0 if name in EACH else None for name in Alone._fields))  # type: ignore[arg-type]
 
 
@@ -131,15 +123,16 @@ def stages_of(problem: Problem, key: Key[Array, ""]) -> Alone:
     """The stages of all clients, with an axis M as EACH_CLIENT says; `key` is that of the run."""
     client_keys = jax.vmap(lambda i: jax.random.fold_in(key, i))(problem.client_ids)
     chances = jax.vmap(jax.random.fold_in, in_axes=(0, None))
-    world, standing, pool_means = problem.world, None, None
+    world, pool, standing, pool_means = problem.world, problem.pool, None, None
     if world.stationary and world.fixed:
         means = problem.means
         standing = means, jax.vmap(losses)(means, problem.arm_mask)
     elif world.stationary and type(world).draw is World.draw and type(world).arms is World.arms:
-        pool_means = jax.vmap(lambda theta: world.mean(problem.pool, theta))(problem.theta)
+        assert pool is not None
+        pool_means = jax.vmap(lambda theta: world.mean(pool, theta))(problem.theta)
     return Alone(
         world=world,
-        pool=problem.pool,
+        pool=pool,
         arms=problem.arms,
         mask=problem.arm_mask,
         theta=problem.theta,
