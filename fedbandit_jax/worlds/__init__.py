@@ -1,1 +1,1 @@
-"""What is played on: catalogs of arms, key terms and users, federations drawn from them, and the users who answer."""
+"""What is played on: catalogs of arms, key terms and users, worlds, federations drawn from them, and their stages."""
