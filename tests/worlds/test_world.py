@@ -245,6 +245,7 @@ def test_rewards_have_their_mean_and_variance(kind, mean):
     told = reference.Rewards(kind, NOISE)
     np.testing.assert_allclose([told.one(mean, float(x)) for x in u[:200]], rewards[:200], rtol=1e-5, atol=1e-6)
     assert float(world.sigma(NOISE)) == told.told()
+    check_moments(told.one_by_one(np.full(100_000, mean), np.random.default_rng(0)), mean, spread(kind, mean))
 
 
 def test_rewards_are_normal():
