@@ -19,7 +19,7 @@ Work = tuple[Callable[[], Any], float]  # a call and the units it does
 
 
 def peers(effort: Effort) -> Found:
-    for part in (linucb, fedconpe, design, binding):
+    for part in (linucb, linucb_redrawn, fedconpe, design, binding):
         yield part.__name__
         try:
             yield from part(effort)
@@ -65,6 +65,33 @@ def linucb(effort: Effort) -> Found:
     except OSError as error:
         yield Skipped("C with OpenMP", str(error))
     yield from side_by_side("fedbandit_jax", work, "client-rounds", f"LinUCB K={K} d={d}", effort.repeats)
+
+
+def linucb_redrawn(effort: Effort) -> Found:
+    """On arms that are drawn anew every round; ConUCB and ConLinUCB-MCR, which ask besides, for comparison."""
+    data, sizes = catalog(effort), setting(effort) | {"horizon": effort.pick(100, 1000, 2000)}
+    K, world = sizes["arms"], fb.World(contexts="redrawn")
+    rng = np.random.default_rng(0)
+    runs, rounds = effort.pick(2, 64, 128), effort.pick(10, 250, 500)
+    pool = data.arms.astype(np.float32)
+    thetas = data.users[rng.integers(len(data.users), size=runs)].astype(np.float32)
+    noise = 0.1 * rng.normal(size=(runs, rounds)).astype(np.float32)
+    few, short = min(runs, 32), min(rounds, 100)  # enough for a rate
+    work: dict[str, Work] = {}
+    for algorithm in (fb.LinUCB(), fb.ConUCB(), fb.ConLinUCB(strategy="MCR")):
+        program = shelf.get(data, algorithm, clients=1, world=world, **sizes)
+        work[algorithm.title] = program.play, program.client_rounds
+    work["batched NumPy"] = (
+        lambda: rivals.linucb_redrawn_numpy(pool, thetas[:few], noise[:few, :short], K),
+        few * short,
+    )
+    try:
+        for name, flags in (("C with OpenMP", ["-DALL_PRODUCTS"]), ("C that uses symmetry", [])):
+            kernel = rivals.linucb_redrawn_c(*flags)
+            work[name] = (lambda kernel=kernel: kernel(pool, thetas, noise, K), runs * rounds)
+    except OSError as error:
+        yield Skipped("C on redrawn arms", str(error))
+    yield from side_by_side("LinUCB", work, "client-rounds", f"redrawn arms K={K} d={data.dim}", effort.repeats)
 
 
 def fedconpe(effort: Effort) -> Found:

@@ -132,6 +132,7 @@ def prepare(
     clients: int = 1,
     arms: int = 100,
     horizon: int = 6000,
+    world: fb.World | None = None,
     chunks: int = 1,
     runs: int | None = None,
     devices: Sequence[jax.Device] | None = None,
@@ -148,7 +149,7 @@ def prepare(
         warnings.simplefilter("ignore")  # short horizons are on purpose here
 
         def build(seeds: int) -> Program:
-            (batch,) = make_sweep(catalog, algorithm, seeds=seeds, **setting).batches(devices[0])
+            (batch,) = make_sweep(catalog, algorithm, seeds=seeds, world=world, **setting).batches(devices[0])
             return Program(batch, seed=0, devices=devices)
 
         program = build(runs or 1)

@@ -82,31 +82,108 @@ def linucb_numpy(
     return regret
 
 
-def linucb_c() -> Callable[..., np.ndarray]:
-    """The compiled kernel as a function like `linucb_numpy`; an OSError where no C compiler works."""
+def compiled(source: str, *more: str) -> ctypes.CDLL:
+    """A C file of this folder, compiled and loaded; an OSError where no C compiler works."""
     compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
     if compiler is None:
         raise OSError("there is no C compiler (cc, gcc or clang)")
-    source = Path(__file__).with_name("linucb_kernel.c")
-    folder = tempfile.TemporaryDirectory()
-    library = Path(folder.name) / "linucb_kernel.so"
-    flags = ["-O3", "-march=native", "-ffast-math", "-fopenmp", "-shared", "-fPIC"]
-    done = subprocess.run(
-        [compiler, *flags, str(source), "-o", str(library), "-lm"], capture_output=True, text=True, check=False
-    )
-    if done.returncode:
-        raise OSError(f"{compiler} failed: {(done.stderr.strip().splitlines() or ['no message'])[0]}")
-    kernel = ctypes.CDLL(str(library)).linucb
-    folder.cleanup()  # loaded: the file is needed no more
+    path = Path(__file__).with_name(source)
+    with tempfile.TemporaryDirectory() as folder:  # once loaded, the file is needed no more
+        library = Path(folder) / path.with_suffix(".so").name
+        flags = ["-O3", "-march=native", "-ffast-math", "-fopenmp", "-shared", "-fPIC", *more]
+        done = subprocess.run(
+            [compiler, *flags, str(path), "-o", str(library), "-lm"], capture_output=True, text=True, check=False
+        )
+        if done.returncode:
+            raise OSError(f"{compiler} failed: {(done.stderr.strip().splitlines() or ['no message'])[0]}")
+        return ctypes.CDLL(str(library))
+
+
+def pointer(array: np.ndarray) -> ctypes.c_void_p:
+    return array.ctypes.data_as(ctypes.c_void_p)
+
+
+def linucb_c() -> Callable[..., np.ndarray]:
+    """The compiled kernel as a function like `linucb_numpy`; an OSError where no C compiler works."""
+    kernel = compiled("linucb_kernel.c").linucb
 
     def run(arms: np.ndarray, theta: np.ndarray, noise: np.ndarray, alpha: float = 0.5, lam: float = 1.0) -> np.ndarray:
         R, K, d = arms.shape
         truth = np.einsum("rkd,rd->rk", arms, theta)
         arrays = [np.ascontiguousarray(x, np.float32) for x in (arms, truth, noise)]
         regret = np.zeros(R, np.float32)
-        pointers = [x.ctypes.data_as(ctypes.c_void_p) for x in (*arrays, regret)]
+        pointers = [pointer(x) for x in (*arrays, regret)]
         floats = [ctypes.c_float(x) for x in (alpha, lam, 1.0)]
         kernel(R, K, d, noise.shape[1], *floats, *pointers)
+        return regret
+
+    return run
+
+
+def distinct(rng: np.random.Generator, runs: int, pool: int, count: int) -> np.ndarray:
+    """`count` of range(pool) without replacement for each run, in ascending order: repeated ones are drawn again."""
+    index = np.sort(rng.integers(pool, size=(runs, count), dtype=np.int32), axis=1)
+    while (repeated := index[:, 1:] == index[:, :-1]).any():
+        index[:, 1:][repeated] = rng.integers(pool, size=repeated.sum(), dtype=np.int32)
+        index.sort(axis=1)
+    return index
+
+
+def linucb_redrawn_numpy(
+    pool: np.ndarray,
+    theta: np.ndarray,
+    noise: np.ndarray,
+    arms: int,
+    seed: int = 0,
+    indices: np.ndarray | None = None,
+    alpha: float = 0.5,
+    lam: float = 1.0,
+) -> np.ndarray:
+    """R clients at once that see `arms` of the pool (A, d), drawn anew every round; theta (R, d), noise (R, T).
+
+    The draws may be given, as `indices` (R, T, arms). Returns regrets (R,).
+    """
+    (R, T), (A, d), rng = noise.shape, pool.shape, np.random.default_rng(seed)
+    run = np.arange(R)
+    inverse = np.broadcast_to(np.eye(d, dtype=pool.dtype) / lam, (R, d, d)).copy()
+    both = np.stack([np.zeros_like(theta), theta], axis=2)  # the estimate and the truth
+    regret = np.zeros(R)
+    for t in range(T):
+        x = pool.take(distinct(rng, R, A, arms) if indices is None else indices[:, t], axis=0)
+        widths = np.einsum("rkd,rkd->rk", x @ inverse, x)
+        means, truth = np.moveaxis(x @ both, 2, 0)
+        arm = np.argmax(means + alpha * np.sqrt(np.maximum(widths, 0)), axis=1)
+        u = (inverse @ x[run, arm][:, :, None])[:, :, 0]
+        gain = 1 / (1 + widths[run, arm])
+        both[:, :, 0] += (gain * (truth[run, arm] + noise[:, t] - means[run, arm]))[:, None] * u
+        inverse -= (gain[:, None] * u)[:, :, None] * u[:, None, :]
+        regret += truth.max(axis=1) - truth[run, arm]
+    return regret
+
+
+def linucb_redrawn_c(*flags: str) -> Callable[..., np.ndarray]:
+    """The compiled kernel as a function like `linucb_redrawn_numpy`; an OSError where no C compiler works.
+
+    With the flag "-DALL_PRODUCTS" it does without the symmetry of V^-1.
+    """
+    kernel = compiled("linucb_redrawn_kernel.c", *flags).linucb_redrawn
+
+    def run(
+        pool: np.ndarray,
+        theta: np.ndarray,
+        noise: np.ndarray,
+        arms: int,
+        seed: int = 0,
+        indices: np.ndarray | None = None,
+        alpha: float = 0.5,
+        lam: float = 1.0,
+    ) -> np.ndarray:
+        (R, T), (A, d) = noise.shape, pool.shape
+        arrays = [np.ascontiguousarray(x, np.float32) for x in (pool, theta, noise)]
+        given = None if indices is None else np.ascontiguousarray(indices, np.int32)
+        regret = np.zeros(R, np.float32)
+        pointers = [*map(pointer, arrays), given if given is None else pointer(given), pointer(regret)]
+        kernel(R, A, arms, d, T, ctypes.c_float(alpha), ctypes.c_float(lam), ctypes.c_uint64(seed), *pointers)
         return regret
 
     return run

@@ -10,6 +10,7 @@ _runtime.protect()  # before anything below can start JAX's backend
 
 
 from fedbandit_jax import datasets  # noqa: E402
+from fedbandit_jax._parameters import Between, OneOf, param  # noqa: E402
 from fedbandit_jax.algorithms import (  # noqa: E402
     ArmCon,
     ConLinUCB,
@@ -22,7 +23,6 @@ from fedbandit_jax.algorithms import (  # noqa: E402
     Uniform,
 )
 from fedbandit_jax.clocks.base import REGISTRY, Algorithm, Trace  # noqa: E402
-from fedbandit_jax._parameters import Between, OneOf, param  # noqa: E402
 from fedbandit_jax.clocks.rounds import Client, RoundAlgorithm  # noqa: E402
 from fedbandit_jax.engine.calls import simulate, sweep  # noqa: E402
 from fedbandit_jax.linalg import regression  # noqa: E402

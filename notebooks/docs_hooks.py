@@ -1,5 +1,8 @@
 """What `mkdocs build` adds to the pages in docs/: a page per algorithm with a figure, the notebooks, and equations.
 
+Links in docs/ lead to files of the repository, so that its pages can be read there, too. Where the site has a page for
+such a file, the link becomes one to that page.
+
 Pages of algorithms are made from their classes: docstring, equation, hyperparameters. Figures are of one small sweep,
 kept in build/gallery, so that only the first build plays it. Equations become MathML, which browsers draw themselves.
 """
@@ -8,6 +11,8 @@ import dataclasses
 import html
 import inspect
 import math
+import os
+import posixpath
 import re
 from pathlib import Path
 from typing import Any
@@ -22,8 +27,15 @@ ELSEWHERE = {
     "changelog.md": "CHANGELOG.md",
     "figures/headline.png": "notebooks/figures/headline.png",
 }
+CATALOG = {"seed": 0, "dim": 10, "num_arms": 1000, "num_key_terms": 200, "num_users": 20}
 SETTING: dict[str, Any] = {"clients": 5, "arms": 50, "horizon": 2000, "users": 5, "seeds": 2}
 COMPANY = ("LinUCB", "Uniform")  # whom an algorithm is drawn beside
+# Who takes the first colours: as in the figure of the first page, as far as that goes.
+COLOURED = ("FedConPE", "LinUCB", "ArmCon", "ConUCB", "ConLinUCB", "LinPE", "FedLinPE", "SharedLinUCB", "Uniform")
+LINK = re.compile(r"\]\((?P<to>[^)#\s:]+)(?=[)#])")
+MATHML = "http://www.w3.org/1998/Math/MathML"
+RANGING = ("max", "min", "\N{N-ARY SUMMATION}")
+BARS = ("|", "\N{DOUBLE VERTICAL LINE}")
 EQUATION = re.compile(r"\$\$(.*?)\$\$", re.DOTALL)
 PART = re.compile(r"^(When|Paper): (.*?)(?=\n\n|\Z)", re.DOTALL | re.MULTILINE)
 
@@ -89,7 +101,8 @@ def family(kind: type) -> str:
 def page(name: str) -> str:
     """The page of an algorithm."""
     kind, said = algorithms()[name], parts(algorithms()[name])
-    others = " and ".join(other for other in COMPANY if other != name)
+    beside = [other for other in COMPANY if other != name]
+    played = ", ".join(f"fb.{one}()" for one in (name, *beside))
     return f"""# {name}
 
 {said["first"]}
@@ -101,15 +114,17 @@ def page(name: str) -> str:
 ```python
 import fedbandit_jax as fb
 
-catalog = fb.datasets.synthetic(seed=0)
-results = fb.simulate(catalog, fb.{name}(), clients=5, arms=50, horizon=2000, users=5, seeds=2)
+catalog = fb.datasets.synthetic({as_arguments(CATALOG)})
+algorithms = [{played}]
+results = fb.simulate(catalog, algorithms, {as_arguments(SETTING)})
 print(results.summary())
+results.plot.curves("regret", y="log").figure.savefig("regret.png")
 ```
 
 ![Regret of {name}]({name}.svg){{ .figure }}
 
-*{name} beside {others}, all with their defaults: {in_words(SETTING)}, synthetic data in 10 dimensions. Means over
-users, with 95 % intervals. Other constants, more clients or another horizon may turn the order around.*
+*What these lines play: {name} beside {" and ".join(beside)}, all with their defaults, {in_words()}. Means, with 95 %
+intervals. Other constants, more clients or another horizon may turn the order around.*
 
 ## How it plays
 
@@ -125,8 +140,13 @@ users, with 95 % intervals. Other constants, more clients or another horizon may
 """
 
 
-def in_words(setting: dict[str, Any]) -> str:
-    return "M = {clients}, K = {arms}, T = {horizon}, {users} users x {seeds} seeds".format(**setting)
+def in_words() -> str:
+    told = "synthetic data, d = {dim}, M = {clients}, K = {arms}, T = {horizon}, {users} users x {seeds} seeds"
+    return told.format(**CATALOG | SETTING)
+
+
+def as_arguments(given: dict[str, Any]) -> str:
+    return ", ".join(f"{name}={value}" for name, value in given.items())
 
 
 def cards() -> str:
@@ -135,20 +155,23 @@ def cards() -> str:
         f"-   [![{name}]({name}.svg)]({name}.md)\n\n    **[{name}]({name}.md)**: {parts(kind)['first']}\n"
         for name, kind in algorithms().items()
     ]
-    return "\n".join(['<div class="grid cards" markdown>\n', *found, "</div>\n"])
+    beside = " and ".join(COMPANY)
+    told = f"*Each beside {beside}, with defaults: regret against the round, {in_words()}.*\n"
+    return "\n".join([told, '<div class="grid cards" markdown>\n', *found, "</div>\n"])
 
 
 def figures(folder: Path, catalog: fb.Catalog | None = None, **smaller: Any) -> dict[str, Path]:
     """A figure for each algorithm, of runs that the folder keeps."""
-    catalog = catalog or fb.datasets.synthetic(seed=0, dim=10, num_arms=1000, num_key_terms=200, num_users=20)
+    catalog = catalog or fb.datasets.synthetic(**CATALOG)
     everyone = [kind() for kind in algorithms().values()]
     results = fb.sweep(catalog, everyone, **SETTING | smaller, out=folder / "runs", progress=False)
     titles = {algorithm.name: algorithm.title for algorithm in everyone}
-    return {name: draw(results, [titles[name], *COMPANY], folder / f"{name}.svg") for name in titles}
+    order = [titles[name] for name in dict.fromkeys((*COLOURED, *titles))]
+    return {name: draw(results, [titles[name], *COMPANY], order, folder / f"{name}.svg") for name in titles}
 
 
-def draw(results: fb.Results, labels: list[str], path: Path) -> Path:
-    """Regret of some algorithms, the first of them in the first colour."""
+def draw(results: fb.Results, labels: list[str], order: list[str], path: Path) -> Path:
+    """Regret of some algorithms, in the colours that they have among all."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -156,7 +179,7 @@ def draw(results: fb.Results, labels: list[str], path: Path) -> Path:
 
     labels = list(dict.fromkeys(labels))
     with fb.plots.style(figure_figsize=(4.6, 3.0), svg_hashsalt="fedbandit"):
-        axes = fb.plots.Plots(results.only(*labels), labels).curves("regret", y="log")
+        axes = fb.plots.Plots(results.only(*labels), order).curves("regret", y="log")
         axes.figure.savefig(path, metadata={"Date": None})
         plt.close(axes.figure)
     return path
@@ -170,11 +193,37 @@ def mathml(text: str) -> str:
     from latex2mathml.converter import convert
 
     def one(found: re.Match) -> str:
-        shown = found["open"] == "\\["
-        return convert(html.unescape(found["latex"]).strip(), display="block" if shown else "inline")
+        display = "block" if found["open"] == "\\[" else "inline"
+        return for_browsers(convert(html.unescape(found["latex"]).strip(), display=display))
 
     marked = r'<(?P<tag>span|div) class="arithmatex">(?P<open>\\[\[(])(?P<latex>.*?)\\[\])]</(?P=tag)>'
     return re.sub(marked, one, text, flags=re.DOTALL)
+
+
+def for_browsers(equation: str) -> str:
+    """What latex2mathml leaves: arg, limits below max and sums, bars that do not grow apart, room around log."""
+    from xml.etree import ElementTree
+
+    ElementTree.register_namespace("", MATHML)
+    root = ElementTree.fromstring(equation)
+    for parent in list(root.iter()):
+        for before, part, after in zip([None, *parent], list(parent), [*parent, None][1:], strict=False):
+            operator = part[0] if len(part) else part
+            if operator.text == "log":
+                operator.tag = f"{{{MATHML}}}mo"
+                tight = after is not None and after.text == "("
+                operator.attrib.update(form="prefix", lspace="0.17em", rspace="0" if tight else "0.17em")
+            if operator.text in BARS and "stretchy" not in operator.attrib:
+                operator.attrib.update(stretchy="false", lspace="0", rspace="0")
+            if operator.text not in RANGING:
+                continue
+            if before is not None and before.text == "\\arg":
+                parent.remove(before)
+                operator.text = f"arg {operator.text}"
+            if part.tag == f"{{{MATHML}}}msub":
+                part.tag = f"{{{MATHML}}}munder"
+            operator.set("movablelimits", "true")  # beside it in a line of text
+    return ElementTree.tostring(root, encoding="unicode")
 
 
 def at_home(text: str) -> str:
@@ -182,6 +231,27 @@ def at_home(text: str) -> str:
     text = re.sub(r"<!-- Load mathjax -->.*?<!-- End of mathjax configuration -->", "", text, flags=re.DOTALL)
     text = re.sub(r'href="(\w+)\.ipynb', r'href="\1.html', text)
     return text.replace("../CONTRIBUTING.md", "../guides/own-algorithm.html")
+
+
+# ---- links
+
+
+def pages_of() -> dict[Path, str]:
+    """Files of the repository that stand elsewhere than in docs/, and their page on the site."""
+    own = {Path(inspect.getfile(kind)): f"algorithms/{name}.md" for name, kind in algorithms().items()}
+    notebooks = {path: f"{HERE.name}/{path.name}" for path in HERE.glob("*.ipynb")}
+    return {ROOT / source: target for target, source in ELSEWHERE.items()} | notebooks | own
+
+
+def for_site(text: str, page: str) -> str:
+    """The text of a page of docs/, its links to such files as the site has them."""
+    known = pages_of()
+
+    def one(found: re.Match) -> str:
+        target = known.get(Path(os.path.normpath(HERE / "docs" / posixpath.dirname(page) / found["to"])))
+        return f"]({posixpath.relpath(target, posixpath.dirname(page) or '.')}" if target else found[0]
+
+    return LINK.sub(one, text)
 
 
 # ---- what mkdocs calls
@@ -213,7 +283,7 @@ on_files.mkdocs_priority = 100  # type: ignore[attr-defined]  # before the plugi
 
 
 def on_page_markdown(text: str, page: Any, config: Any, files: Any) -> str:
-    return text.replace("<!-- cards -->", cards())
+    return for_site(text, page.file.src_uri).replace("<!-- cards -->", cards())
 
 
 def on_page_content(text: str, page: Any, config: Any, files: Any) -> str:

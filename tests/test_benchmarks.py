@@ -224,6 +224,68 @@ def test_rivals_play_the_same_game():
     np.testing.assert_allclose(kernel(arms, theta, noise), expected, rtol=1e-2)
 
 
+def redrawn_game(d, A, R, T):
+    rng = np.random.default_rng(0)
+    pool = rng.normal(size=(A, d))
+    pool *= rng.uniform(0.5, 1, size=(A, 1)) / np.linalg.norm(pool, axis=1, keepdims=True)
+    return pool, rng.normal(size=(R, d)) / np.sqrt(d), 0.1 * rng.normal(size=(R, T))
+
+
+def redrawn_by_definition(pool, theta, noise, indices, alpha=0.5, lam=1.0):
+    """One client, V inverted in every round."""
+    V, b, regret = lam * np.eye(len(theta)), np.zeros(len(theta)), 0.0
+    for seen, z in zip(indices, noise, strict=True):
+        x, inverse = pool[seen], np.linalg.inv(V)
+        arm = np.argmax(x @ inverse @ b + alpha * np.sqrt(np.einsum("kd,de,ke->k", x, inverse, x)))
+        V += np.outer(x[arm], x[arm])
+        b += (x[arm] @ theta + z) * x[arm]
+        regret += (x @ theta).max() - x[arm] @ theta
+    return regret
+
+
+@pytest.mark.parametrize(("K", "d"), [(10, 4), (17, 9), (30, 13), (37, 6), (1, 2)])
+def test_rivals_play_the_same_game_on_redrawn_arms(K, d):
+    """Of sizes that are not, and are, whole vectors and blocks of the kernel."""
+    pool, theta, noise = redrawn_game(d, 60, 3, 60)
+    indices = np.stack([rivals.distinct(np.random.default_rng(r), 60, 60, K) for r in range(3)])
+    expected = [redrawn_by_definition(pool, *run) for run in zip(theta, noise, indices, strict=True)]
+    found = rivals.linucb_redrawn_numpy(pool, theta, noise, K, indices=indices)
+    np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-9)
+    try:
+        kernels = rivals.linucb_redrawn_c(), rivals.linucb_redrawn_c("-DALL_PRODUCTS")
+    except OSError as error:
+        pytest.skip(str(error))
+    for kernel in kernels:
+        np.testing.assert_allclose(kernel(pool, theta, noise, K, indices=indices), expected, rtol=1e-4, atol=1e-4)
+
+
+def test_rivals_draw_arms_without_replacement():
+    rng = np.random.default_rng(0)
+    drawn = rivals.distinct(rng, 20_000, 6, 4)
+    assert (np.diff(drawn, axis=1) > 0).all()
+    sets, counts = np.unique(drawn, axis=0, return_counts=True)
+    assert len(sets) == 15  # each of them as often as any other
+    np.testing.assert_allclose(counts, 20_000 / 15, rtol=0.12)  # four standard deviations
+    try:
+        kernel = rivals.linucb_redrawn_c()
+    except OSError as error:
+        pytest.skip(str(error))
+    # The kernel does not tell what it drew, but regret does: of two arms the longer, which is the worse one here, is
+    # pulled in the first round, and no two pairs differ by the same.
+    means, norms = np.array([0, 0.1, 0.4, 0.6]), np.array([1, 0.9, 0.8, 0.7])
+    pool = np.stack([np.sqrt(norms**2 - means**2), means], axis=1)
+    regret = kernel(pool, np.tile([0.0, 1.0], (20_000, 1)), np.zeros((20_000, 1)), 2)
+    pairs, counts = np.unique(np.rint(10 * regret), return_counts=True)
+    assert pairs.tolist() == [1, 2, 3, 4, 5, 6]
+    np.testing.assert_allclose(counts, 20_000 / 6, rtol=0.07)  # four standard deviations
+    # In later rounds too it fares as with draws that are known to be right.
+    pool, theta, noise = redrawn_game(3, 40, 400, 100)
+    mine, other = kernel(pool, theta, noise, 8), rivals.linucb_redrawn_numpy(pool, theta, noise, 8)
+    assert abs(np.mean(mine - other)) < 4 * np.std(mine - other) / 20
+    assert (kernel(pool, theta, noise, 8) == mine).all()  # whichever thread plays a client
+    assert (kernel(pool, theta, noise, 8, seed=1) != mine).any()
+
+
 def test_rival_designs_are_optimal():
     arms = np.random.default_rng(0).normal(size=(15, 3))
     designs = [rivals.textbook_frank_wolfe(arms, 1e-2)]

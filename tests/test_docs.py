@@ -23,8 +23,12 @@ def test_the_blocks_of_a_page_run(page, tmp_path, monkeypatch, capsys):
             assert output == printed
 
 
-@pytest.mark.parametrize("page", [*PAGES, ROOT / "README.md"], ids=lambda page: page.stem)
+OTHERS = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "benchmarks/README.md")]
+
+
+@pytest.mark.parametrize("page", [*sorted(DOCS.rglob("*.md")), *OTHERS], ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_within_the_repository_lead_somewhere(page):
+    """As they are read there; tests/test_site.py says where they lead on the site."""
     for link in re.findall(r"\]\(([^)#\s]+)", page.read_text()):
         assert link.startswith("https://") or (page.parent / link).exists(), link
 

@@ -1,11 +1,13 @@
 """The site: every block of code on it runs, at a smaller size, and every algorithm has a page with all its parts."""
 
 import importlib.util
+import os
 import re
 import runpy
 import shlex
 import shutil
 import tomllib
+from xml.etree import ElementTree
 
 import duckdb
 import pytest
@@ -14,11 +16,12 @@ import typer
 import fedbandit_jax as fb
 from fedbandit_jax.cli import sweep_file
 from fedbandit_jax.cli.main import app
+from fedbandit_jax.results.drawing import COLORS
 from tests import archives
 from tests.examples import ROOT, blocks, smaller
 
 DOCS = ROOT / "notebooks" / "docs"
-PAGES = sorted([*DOCS.glob("*/*.md"), DOCS / "index.md", DOCS / "inside.md"])
+PAGES = sorted([*DOCS.glob("*/*.md"), *(DOCS / f"{name}.md" for name in ("index", "getting-started", "inside"))])
 SHELL = [line for page in PAGES for block in blocks(page, "sh") for line in block.splitlines()]
 TOML = [block for page in PAGES for block in blocks(page, "toml")]
 
@@ -86,8 +89,29 @@ def test_a_file_is_one_that_a_sweep_reads(block, tmp_path):
     assert sweep_file.read(file, fb.tune).algorithms
 
 
+@pytest.mark.parametrize("page", sorted(DOCS.rglob("*.md")), ids=lambda page: str(page.relative_to(DOCS)))
+def test_links_of_the_site_lead_to_its_pages(page, hooks):
+    """Those to files elsewhere in the repository become links to pages that the build makes."""
+    made = {os.path.normpath(DOCS / target) for target in hooks.pages_of().values()}
+    for found in hooks.LINK.finditer(hooks.for_site(page.read_text(), page.relative_to(DOCS).as_posix())):
+        path = os.path.normpath(page.parent / found["to"])
+        assert path in made or (path.startswith(str(DOCS)) and os.path.exists(path)), found["to"]
+
+
+def test_the_build_makes_these_pages(hooks):
+    made = {target for target in hooks.pages_of().values() if not target.endswith(".ipynb")}
+    others = {"benchmarks.md", "changelog.md", "figures/headline.png"}
+    assert made == others | {f"algorithms/{name}.md" for name in hooks.algorithms()}
+    index = hooks.for_site((DOCS / "index.md").read_text(), "index.md")
+    assert "(figures/headline.png)" in index
+    assert "(notebooks/01_first_regret_curve.ipynb)" in index
+    assert "(../benchmarks.md)" in hooks.for_site((DOCS / "guides" / "gpus.md").read_text(), "guides/gpus.md")
+    gallery = hooks.for_site((DOCS / "algorithms" / "index.md").read_text(), "algorithms/index.md")
+    assert all(f"[{name}]({name}.md)" in gallery for name in hooks.algorithms())
+
+
 def test_there_are_blocks():
-    assert len(PAGES) >= 14
+    assert len(PAGES) >= 15
     assert len(TOML) == 2
     assert len([line for line in SHELL if line.startswith("fedbandit ")]) > 15
 
@@ -130,11 +154,43 @@ def test_an_algorithm_has_a_page_with_all_its_parts(name, hooks):
         assert f"| `{parameter}` | `{value!r}` | " in text
 
 
-def test_the_example_of_an_algorithm_runs(hooks, tmp_path):
+def test_the_example_of_an_algorithm_runs(hooks, tmp_path, monkeypatch):
     """One for all: the pages differ in a name, and all of them are played for their figures."""
-    texts = {name: hooks.page(name) for name in hooks.algorithms()}
-    (code,) = {blocks(text)[0].replace(f"fb.{name}()", "fb.Uniform()") for name, text in texts.items()}
-    assert len(play(code, tmp_path)["results"].final()) == 10
+    monkeypatch.chdir(tmp_path)
+    texts = {name: hooks.page(name) for name in hooks.algorithms() if name not in hooks.COMPANY}
+    (code,) = {blocks(text)[0].replace(f"fb.{name}(), ", "") for name, text in texts.items()}
+    assert "[fb.LinUCB(), fb.Uniform()]" in code
+    assert len(play(code, tmp_path)["results"].final()) == 2 * 10
+    assert (tmp_path / "regret.png").exists()
+
+
+def test_an_algorithm_has_its_colour_on_every_card(hooks, figures):
+    """A curve of the colour that the algorithm has in the order of all."""
+    for name in hooks.COLOURED:
+        for drawn in (name, *hooks.COMPANY):
+            colour = COLORS[hooks.COLOURED.index(drawn)].lower()
+            assert f"stroke: {colour}" in figures[name].read_text(), f"{drawn} on the card of {name}"
+    assert set(hooks.COLOURED) == set(hooks.algorithms())
+
+
+def test_equations_as_browsers_draw_them(hooks):
+    """Limits of max below it, arg beside it, bars that stay as they are, and room around log."""
+    name = "{" + hooks.MATHML + "}"
+    given = (
+        f'<math xmlns="{hooks.MATHML}" display="block"><mrow><mi>\\arg</mi><msub><mo>max</mo><mi>b</mi></msub>'
+        "<mo>|</mo><mi>log</mi><mi>T</mi><mi>log</mi><mo>(</mo></mrow></math>"
+    )
+    (row,) = ElementTree.fromstring(hooks.for_browsers(given))
+    below, bar, log, _, tight, _ = row
+    assert (below.tag, below[0].text, below[0].get("movablelimits")) == (f"{name}munder", "arg max", "true")
+    assert bar.get("stretchy") == "false"
+    assert (log.tag, log.get("rspace"), tight.get("rspace")) == (f"{name}mo", "0.17em", "0")
+
+
+def test_the_site_fetches_nothing_to_search():
+    """The plugin `offline` would fetch a script of that name unless there is one."""
+    assert "polyfills: [iframe-worker.js]" in (ROOT / "notebooks" / "mkdocs.yml").read_text()
+    assert (DOCS / "iframe-worker.js").exists()
 
 
 def test_words_of_a_table(hooks):

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from jax import lax
 from jaxtyping import Array, Int
 
-from fedbandit_jax.algorithms.linucb import LinUCB
 from fedbandit_jax._parameters import Hyperparameter
+from fedbandit_jax.algorithms.linucb import LinUCB
 from fedbandit_jax.clocks.rounds import Client, Questions
 from fedbandit_jax.linalg import regression
 from fedbandit_jax.linalg.portable import argmax

@@ -8,9 +8,9 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float, Int, Key
 
+from fedbandit_jax._parameters import Between, Hyperparameter, param
 from fedbandit_jax.algorithms.linucb import LinUCB
 from fedbandit_jax.clocks.base import Algorithm
-from fedbandit_jax._parameters import Between, Hyperparameter, param
 from fedbandit_jax.clocks.rounds import Client, Questions
 from fedbandit_jax.linalg import regression
 from fedbandit_jax.linalg.portable import argmax

@@ -80,7 +80,7 @@ class ConUCB(RoundAlgorithm):
         g, u = update.gain, update.u
         w = matvec(state.inverse, u)
         v = matvec(state.ridge.inverse, w)
-        if client.fixed:
+        if update.projections is not None:
             along, across = update.projections, matvec(client.arms, v)
             change = g * along * (g * state.spread[arm] * along - 2 * across)  # u' Mt^-1 u is the arm's own spread
         else:

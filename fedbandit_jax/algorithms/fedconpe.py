@@ -22,9 +22,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from fedbandit_jax import _checks
+from fedbandit_jax._parameters import Between, Hyperparameter, param
 from fedbandit_jax.clocks.base import Algorithm, MadeFor
 from fedbandit_jax.clocks.elimination import PhaseElimination, PhaseQuestions, pooled_radius
-from fedbandit_jax._parameters import Between, Hyperparameter, param
 from fedbandit_jax.clocks.phases import Clock, Randomness, round_counts
 from fedbandit_jax.linalg.design import weighted_gram
 from fedbandit_jax.linalg.eigenvalues import eigenpairs, least_eigenvalue
@@ -73,7 +73,7 @@ class FedConPE(PhaseElimination):
 
     $$ n(a) = \left\lceil \frac{2 d \sigma^2 \pi(a)}{\varepsilon^2} \, \log \frac{2KM \, \log T}{\delta} \right\rceil $$
 
-    $$ \hat\theta = \Big( \sum_i G_i \Big)^{-1} \sum_i W_i, \qquad
+    $$ \hat\theta = \left( \sum_i G_i \right)^{-1} \sum_i W_i, \qquad
        \text{keep } a \text{ if } \; \max_b \; (b - a)^\top \hat\theta \le 2 \sqrt{N/M} \, \varepsilon $$
 
     N trades conversations for regret; C is the least |k.v| that the key terms offer every unit v (Assumption 2): a

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 from jaxtyping import Array, Float
 
-from fedbandit_jax.clocks.elimination import PhaseElimination, pooled_radius
 from fedbandit_jax._parameters import Hyperparameter, param
+from fedbandit_jax.clocks.elimination import PhaseElimination, pooled_radius
 from fedbandit_jax.clocks.phases import Clock
 from fedbandit_jax.worlds.problem import Problem
 
@@ -14,7 +14,7 @@ from fedbandit_jax.worlds.problem import Problem
 class FedLinPE(PhaseElimination):
     r"""FedConPE without key terms: the server pools what the clients saw.
 
-    $$ \hat\theta = \Big( \sum_i G_i \Big)^{-1} \sum_i W_i, \qquad
+    $$ \hat\theta = \left( \sum_i G_i \right)^{-1} \sum_i W_i, \qquad
        \text{keep } a \text{ if } \; \max_b \; (b - a)^\top \hat\theta \le 2 \sqrt{N/M} \, 2^{-\ell} $$
 
     Clients with different arms do not learn in each other's directions, so the good event may well fail: the paper

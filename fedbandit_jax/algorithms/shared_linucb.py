@@ -70,9 +70,7 @@ class SharedLinUCB(LinUCB):
         else:
             stage = Together(stages)
             first = K * jnp.arange(M, dtype=jnp.int32)  # arm of each client
-            client = client._replace(
-                arms=client.arms.reshape(M * K, d), mask=client.mask.reshape(M * K), context=first
-            )
+            client = client._replace(arms=client.arms.reshape(M * K, d), mask=client.mask.reshape(M * K), context=first)
         curves = play_rounds(self, stage, client, choice_key, checkpoints)
         counts = curves.counts
         return Trace(counts["regret"], curves.asked, counts["communication"], curves.theta_error)

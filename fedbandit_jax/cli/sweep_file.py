@@ -12,6 +12,9 @@ seeds = 8                    # also: noise, seed, checkpoints, spacing, dtype, a
 path = "lastfm.npz"          # "synthetic", a prepared catalog, or an archive or folder; relative to this file
 dim = 50                     # also: kind, num_arms, num_users, num_key_terms, features, user_norm, normalise, seed
 
+[world]                      # optional; FedConPE's paper by default; [[world]] for each of several
+contexts = "redrawn"         # also: arm_sets, preferences, arrivals, rewards, shared_noise, as in fedbandit_jax.World
+
 [[algorithms]]               # one table for each, with any of its hyperparameters, a value or a list
 name = "FedConPE"
 N = [1, 2, 4]
@@ -29,6 +32,7 @@ from fedbandit_jax import _checks, datasets
 from fedbandit_jax.clocks.base import REGISTRY, Algorithm
 from fedbandit_jax.engine.calls import sweep
 from fedbandit_jax.worlds.catalog import Catalog
+from fedbandit_jax.worlds.world import World
 
 NOT_IN_FILES = ("catalog", "algorithms", "progress", "options")
 DATA = ("path", "kind", "num_arms", "num_users", "num_key_terms", "dim", "features", "user_norm", "normalise", "seed")
@@ -59,6 +63,8 @@ def read(path: str | Path, *calls: Callable[..., Any]) -> SweepFile:
     arguments = dict.fromkeys(name for call in (sweep, *calls) for name in inspect.signature(call).parameters)
     known = [name for name in arguments if name not in NOT_IN_FILES]
     check_keys(path, "tune" if calls else "the sweep", content, (*known, "data", "algorithms"))
+    if "world" in content:
+        content["world"] = worlds(path, content["world"])
     tables = content.pop("algorithms", [])
     data = [catalog(path, table) for table in _checks.as_list(content.pop("data", {}))]
     if not isinstance(tables, list) or not tables or not all(isinstance(table, dict) for table in tables):
@@ -83,6 +89,16 @@ def catalog(path: Path, table: Any) -> dict[str, Any]:
             _checks.fail("num_key_terms", table["num_key_terms"], "only the synthetic catalog takes it")
         place = str(path.parent / place)
     return table | {"path": place}
+
+
+def worlds(path: Path, given: Any) -> list[World]:
+    """The entries of [world]."""
+    tables = _checks.as_list(given)
+    for table in tables:
+        if not isinstance(table, dict):
+            _checks.fail("world", table, "it must be a table, [world], or several, [[world]]")
+        check_keys(path, "[world]", table, World.__dataclass_fields__)
+    return [World(**table) for table in tables]
 
 
 def algorithm(path: Path, table: dict[str, Any]) -> Algorithm:

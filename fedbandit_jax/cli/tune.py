@@ -102,11 +102,13 @@ def write(tuning: fb.Tuning, folder: Path, best: str) -> None:
 def best_file(tuning: fb.Tuning, given: sweep_file.SweepFile, folder: Path) -> str:
     """The best as a file for `fedbandit sweep`, on the users that they are scored on."""
     place = {name: inspect.signature(fb.tune).parameters[name].default for name in PLACE}
-    place |= {name: value for name, value in given.arguments.items() if name not in OF_TUNING}
+    place |= {name: value for name, value in given.arguments.items() if name not in (*OF_TUNING, "world")}
     pairs = {"users": list(tuning.scoring.users), "seeds": tuning.scoring.seeds}
     path = given.data[0]["path"]
     data = given.data[0] | {"path": path if path == "synthetic" else str(Path(path).resolve())}
     parts = [toml({"out": str(folder / "best")} | place | pairs), "[data]\n" + toml(data)]
+    for world in given.arguments.get("world", ()):
+        parts.append("[world]\n" + toml(world.hyperparameters()))
     for algorithm in tuning.algorithms:
         own = {name: value for name, value in algorithm.hyperparameters().items() if value is not None}
         parts.append("[[algorithms]]\n" + toml({"name": algorithm.name} | own))

@@ -5,7 +5,6 @@ import re
 from types import FunctionType
 from typing import Any, ClassVar, NamedTuple
 
-import jax
 from jaxtyping import Array, Float, Key
 
 from fedbandit_jax import _checks
@@ -16,7 +15,7 @@ from fedbandit_jax.worlds.world import World
 
 REGISTRY: dict[str, type["Algorithm"]] = {}
 NOTHING: dict[str, Any] = {}
-# Which words of a field of the world an algorithm plays in, and why no others: "FedConPE plays phases on fixed arms, so".
+# Of a field of the world: why an algorithm plays in some only, as "plays phases on fixed arms", and in which.
 MadeFor = dict[str, tuple[str, tuple[Any, ...]]]
 
 

@@ -295,7 +295,8 @@ def meet_a_round(shape: Shape, world: World, arms: Any, theta: Any, noise: Any, 
     if not is_real(now, shape.d):
         wrong(world, "theta_at", now, f"the preference of round t, {shape.d} numbers")
     if not world.fixed:
-        arms = world.arms(world.draw(key, arms, shape.K), arms)
+        drawn = world.draw(key[None], arms, shape.K)
+        arms = world.arms(jax.tree.map(lambda x: x[0], drawn), arms)
         if not is_real(arms, shape.K, shape.d):
             wrong(world, "arms", arms, f"the arms of a round, {shape.K} rows of {shape.d} numbers")
     means: Any = world.mean(arms, now)

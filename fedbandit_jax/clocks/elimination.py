@@ -15,8 +15,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Key
 
-from fedbandit_jax.clocks.base import NOTHING, Algorithm, MadeFor, Trace
 from fedbandit_jax._parameters import Between, Hyperparameter, OneOf, param
+from fedbandit_jax.clocks.base import NOTHING, Algorithm, MadeFor, Trace
 from fedbandit_jax.clocks.phases import (
     MAX_PHASES,
     Clock,

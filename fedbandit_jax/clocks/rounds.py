@@ -16,7 +16,6 @@ from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int, Key
 
@@ -25,8 +24,8 @@ from fedbandit_jax.clocks.base import Algorithm, MadeFor, Trace
 from fedbandit_jax.clocks.schedule import NEVER, Schedule
 from fedbandit_jax.linalg.portable import fori_loop, largest_of_lanes
 from fedbandit_jax.worlds.problem import Problem
-from fedbandit_jax.worlds.world import World
 from fedbandit_jax.worlds.stage import BLOCK, EACH_CLIENT, Alone, Round, Stage, own_rounds, stages_of
+from fedbandit_jax.worlds.world import World
 
 CHOICES = 2  # of a client's keys, after those of rewards and questions: of the learner's own choices
 REFRESH = 32  # blocks between exact recomputations, 2048 rounds: float32 widths stay within 1e-3 (benchmarks/drift.py)
@@ -284,6 +283,7 @@ def play_rounds(
         def step(t: Int[Array, ""], game: Game) -> Game:
             state, seen, info = one_round(t, game.state, game.seen, drawn)
             game = game._replace(t=t + 1, state=state, seen=seen, totals=add(game.totals, as_counts(info)))
+            assert came is not None
             return game._replace(curves=write(game, jnp.searchsorted(came, game.t)))
 
         return fori_loop(game.t, until, step, game)

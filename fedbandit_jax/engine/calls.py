@@ -92,7 +92,7 @@ def sweep(
         dtype: "float32", "float64" or "auto": float64 for horizons above 2^20 rounds, where float32 would miscount.
         memory: limit of what the compiled programs take, such as "4GB".
         progress: True or False for a bar, None for one on terminals once a call takes two seconds, or a function that
-            gets records. What will take more than a minute says so after its first runs, unless progress is False.
+            gets records. If more than a minute is left after the first runs, that is said, unless progress is False.
         out: a folder that keeps finished runs as the sweep goes: the same sweep, or a larger one, computes only what is
             missing there. Processes joined by `jax.distributed` share the work through it.
         world: how arms, users, arrivals and rewards come about, or a list of worlds, whose fields may be lists too; by
@@ -204,7 +204,7 @@ def compile_all(
     compiling = [compile_equal(programs) for programs in equal.values()]
     with closing(in_background(compiling, threads=_runtime.cores())) as compiled:
         for done, title in enumerate(compiled, 1):
-            progress.begin(f"compiled {title}, {done} of {len(equal)}")
+            progress.begin(f"compiled {done} of {len(equal)}, {title}")
     return programs
 
 

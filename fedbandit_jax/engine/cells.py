@@ -66,7 +66,8 @@ def make_cells(catalog: Catalog, algorithms: Any, world: Any, **axes: Any) -> li
     for value in values["noise"]:
         _checks.real("noise", value, 0, float("inf"), "[)")
 
-    count = len(worlds) * math.prod(map(len, values.values())) * sum(math.prod(map(len, lists(one).values())) for one in given)
+    of_each = math.prod(map(len, (worlds, *values.values())))
+    count = of_each * sum(math.prod(map(len, lists(one).values())) for one in given)
     if count > MAX_CELLS:
         raise ValueError(f"a sweep of {count} cells is not allowed: give shorter lists, of {MAX_CELLS} cells at most")
     variants = [variant for algorithm in given for variant in expand(algorithm)]

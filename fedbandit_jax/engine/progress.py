@@ -12,7 +12,7 @@ import pandas as pd
 from fedbandit_jax._progress import tqdm
 
 SECONDS_BETWEEN_RECORDS = 1.0
-LONG = 60.0  # seconds that one should know of beforehand
+LONG = 60.0  # seconds of play that one should know of beforehand
 
 Listener = Callable[[dict[str, Any]], None]
 
@@ -21,14 +21,14 @@ class Progress:
     """Counts finished runs, by their rows in the table of runs; used with `with`.
 
     `shown` is True or False for a bar, None for one on terminals only, or a function that gets a record, about once
-    a second: cells and runs done and in all, client-rounds per second, seconds left, and what is going on. A call that
-    takes more than a minute says so after its first chunk, unless `shown` is False.
+    a second: cells and runs done and in all, client-rounds per second, seconds left, and what is going on. Where more
+    than a minute is left, the first chunk says so, unless `shown` is False. Time to compile is in none of these.
     """
 
     def __init__(self, shown: bool | Listener | None, num_cells: int, runs: pd.DataFrame) -> None:
         self.listener = shown if callable(shown) else None
         disabled = None if shown is None else callable(shown) or not shown
-        layout = "{desc}{percentage:3.0f}%|{bar}| [{elapsed}<{remaining}{postfix}]"
+        layout = "{desc}{percentage:3.0f}%|{bar}| [{elapsed}{postfix}]"  # tqdm's rate would count compilation
         self.cell_of_run, self.clients_of_run = runs["cell"].to_numpy(), runs["clients"].to_numpy()
         self.clients, self.clients_done = int(self.clients_of_run.sum()), 0
         self.bar = tqdm(total=self.clients, delay=2, disable=disabled, bar_format=layout)
@@ -36,7 +36,7 @@ class Progress:
         self.runs = len(runs)
         self.played, self.played_clients, self.busy = 0.0, 0, 0.0  # client-rounds, clients and seconds of this call
         self.reported, self.since, self.doing = 0.0, time.perf_counter(), ""
-        self.silent, self.started = shown is False, self.since
+        self.silent = shown is False
         self.clients_here, self.done_here, self.begun_here = 0, 0, self.since  # of the program that is played
 
     def __enter__(self) -> "Progress":
@@ -60,9 +60,7 @@ class Progress:
 
     def find(self, rows: np.ndarray) -> None:
         """Runs that need not be played."""
-        clients = self.take_off(rows)
-        if not self.bar.disable:
-            self.bar.initial += clients  # they say nothing about speed
+        self.bar.update(self.take_off(rows))
         self.report()
 
     def count(self, rows: np.ndarray, horizon: int) -> None:
@@ -75,6 +73,7 @@ class Progress:
         self.done_here += clients
         self.say_if_long()
         self.bar.set_postfix_str(self.text(), refresh=False)
+        self.bar.update(clients)
         self.report()
 
     def take_off(self, rows: np.ndarray) -> int:
@@ -82,24 +81,28 @@ class Progress:
         clients = int(self.clients_of_run[rows].sum())
         np.subtract.at(self.left, self.cell_of_run[rows], 1)
         self.clients_done += clients
-        self.bar.update(clients)
         return clients
 
     def say_if_long(self) -> None:
-        """Once, as soon as this program's first runs tell; programs to come are taken to be as fast as those so far."""
-        now = time.perf_counter()
-        left_here = self.clients_here - self.done_here
-        left_after = self.clients - self.clients_done - left_here
-        left = left_here * (now - self.begun_here) / self.done_here + left_after * self.busy / self.played_clients
-        whole = now - self.started + left
-        if self.silent or whole <= LONG:
+        """Once, as soon as this program's first runs tell."""
+        left = self.seconds_left()
+        if self.silent or left is None or left <= LONG:
             return
         self.silent = True
         if self.listener is not None:
-            self.listener({"event": "estimate", "seconds": whole, "seconds_left": left})
+            self.listener({"event": "estimate", "seconds": self.busy + left, "seconds_left": left})
         else:
-            text = f"this will take about {duration(whole)}, by the first runs of {self.doing}"
+            text = f"this will take about {duration(left)} more, by the first runs of {self.doing}"
             self.bar.write(text, file=sys.stderr)
+
+    def seconds_left(self) -> float | None:
+        """Seconds of play, once something was played; programs to come are taken to be as fast as those so far."""
+        if not self.played_clients:
+            return None
+        average = self.busy / self.played_clients
+        here = (self.since - self.begun_here) / self.done_here if self.done_here else average
+        left_here = self.clients_here - self.done_here
+        return left_here * here + (self.clients - self.clients_done - left_here) * average
 
     @property
     def rate(self) -> float:
@@ -107,15 +110,15 @@ class Progress:
         return self.played / self.busy if self.busy else 0.0
 
     def text(self) -> str:
-        cells, runs = f"{(self.left == 0).sum()}/{len(self.left)}", f"{self.runs - self.left.sum()}/{self.runs}"
-        return f"{cells} cells, {runs} runs, {self.rate / 1e6:.2f}M client-rounds/s"
+        """The end of the bar, in 80 columns with all before it; a pull is a round of a client."""
+        left = tqdm.format_interval(self.seconds_left() or 0)
+        return f"{left} left, {self.runs - self.left.sum()}/{self.runs} runs, {self.rate / 1e6:.1f}M pulls/s"
 
     def report(self, last: bool = False) -> None:
         now = time.perf_counter()
         if self.listener is None or (now - self.reported < SECONDS_BETWEEN_RECORDS and not last):
             return
         self.reported = now
-        speed = self.played_clients / self.busy if self.busy else None
         self.listener(
             {
                 "event": "progress",
@@ -125,7 +128,7 @@ class Progress:
                 "runs_done": int(self.runs - self.left.sum()),
                 "runs": self.runs,
                 "client_rounds_per_second": self.rate,
-                "seconds_left": 0.0 if last else (self.clients - self.clients_done) / speed if speed else None,
+                "seconds_left": 0.0 if last else self.seconds_left(),
             }
         )
 

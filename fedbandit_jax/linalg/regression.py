@@ -6,9 +6,9 @@ What is known, V^-1, theta and log det V, follows every observation in O(d^2). O
 squared widths x' V^-1 x of all K arms follow too, in O(K d); on arms that are redrawn they are worked out anew, in
 O(K d^2). `means_and_widths` has them either way.
 
-Rank-one updates drift in float32; `recompute` starts again from sums, which hardly do. Two things keep it accurate after
-10^5 pulls of fixed arms, when V has eigenvalues from 1 to 10^5. It factors the square root of V by QR, since to form V
-would square the condition number. And rewards are summed as residuals from a reference theta, that of the last
+Rank-one updates drift in float32; `recompute` starts again from sums, which hardly do. Two things keep it accurate
+after 10^5 pulls of fixed arms, when V has eigenvalues from 1 to 10^5. It factors the square root of V by QR, since to
+form V would square the condition number. And rewards are summed as residuals from a reference theta, that of the last
 recomputation: small numbers, whose rounding does not reach the weak directions. Pulls of redrawn arms, which go in all
 directions, are summed as a matrix.
 """
@@ -68,7 +68,8 @@ class Ridge(NamedTuple):
 
     def of_fixed_arms(self) -> FixedArms:
         if not isinstance(self.pulls, FixedArms):
-            raise AttributeError("arms are redrawn: regression.means_and_widths(ridge, client.arms) has those of a round")
+            told = "regression.means_and_widths(ridge, client.arms) has those of a round"
+            raise AttributeError(f"arms are redrawn: {told}")
         return self.pulls
 
 
@@ -115,8 +116,8 @@ def means_and_widths(ridge: Ridge, arms: Float[Array, "K d"]) -> tuple[Float[Arr
 
 
 def quadratic_forms(rows: Float[Array, "n d"], matrix: Float[Array, "d d"]) -> Float[Array, " n"]:
-    """x' A x of every row."""
-    return ((rows @ matrix) * rows).sum(axis=1)
+    """x' A x of every row; summed by a product, as CPUs sum rows one entry after another."""
+    return matvec((rows @ matrix) * rows, jnp.ones_like(rows[0]))
 
 
 class RankOneUpdate(NamedTuple):
@@ -156,9 +157,7 @@ def learn_pull(
         counts, residuals = moved.pulls.counts + pulled, moved.pulls.residuals + pulled * residual
         return moved._replace(pulls=moved.pulls._replace(counts=counts, residuals=residuals))
     x = arms[arm]
-    summed = RedrawnArms(
-        ridge.pulls.gram + jnp.outer(x, x), ridge.pulls.moment + (reward - x @ ridge.reference) * x
-    )
+    summed = RedrawnArms(ridge.pulls.gram + jnp.outer(x, x), ridge.pulls.moment + (reward - x @ ridge.reference) * x)
     return _move(ridge, update, reward - x @ ridge.theta)._replace(pulls=summed)
 
 

@@ -6,7 +6,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Key, UInt32
 
-SMALL = 2**16  # pools below it: a random word times the pool's size, both halves, fits into 32 bits
+SMALL = 2**15  # pools below it are counted in 16 bits, and a random word times their size, by halves, in 32
+STRIDE = 25  # steps after which finished rows of many shuffles are put aside; measured
 DIGITS = 24  # binary digits of a uniform number that are drawn: those of float32
 
 
@@ -16,12 +17,39 @@ def draw_without_replacement(key: Key[Array, ""], pool: int, count: int) -> Int[
     return after_swaps(jax.random.randint(key, (count,), step, pool, dtype=jnp.int32))
 
 
-def draw_quickly(key: Key[Array, ""], pool: int, count: int) -> Int[Array, " count"]:
-    """As `draw_without_replacement`, other numbers: words are scaled to the range by a product, not by divisions."""
+def draw_many(keys: Key[Array, " n"], pool: int, count: int) -> Int[Array, "n count"]:
+    """As `draw_without_replacement`, for many keys side by side, and other numbers: words are scaled by a product."""
     if pool >= SMALL:
-        return draw_without_replacement(key, pool, count)
-    step = jnp.arange(count, dtype=jnp.uint32)
-    return after_swaps((step + scaled(jax.random.bits(key, (count,), jnp.uint32), pool - step)).astype(jnp.int32))
+        return jax.vmap(lambda key: draw_without_replacement(key, pool, count))(keys)
+    step = jnp.arange(count, dtype=jnp.uint32)[:, None]
+    words = jax.vmap(lambda key: jax.random.bits(key, (count,), jnp.uint32), out_axes=1)(keys)
+    return side_by_side((step + scaled(words, jnp.broadcast_to(pool - step, words.shape))).astype(jnp.int16)).T
+
+
+def side_by_side(target: Int[Array, "count n"]) -> Int[Array, "count n"]:
+    """`after_swaps` of each column: n shuffles, step by step, in lockstep.
+
+    `here` is what stands at position j when step j comes, `there` what stands at target[j]. Step i puts what it finds
+    at i to target[i], where later steps will see it. Rows that are done leave the loop, STRIDE at a time.
+    """
+    count, n = target.shape
+    here = jnp.broadcast_to(jnp.arange(count, dtype=target.dtype)[:, None], target.shape)
+    there, place, done = target, here, []
+    for first in range(0, count, STRIDE):
+        rows = min(STRIDE, count - first)
+
+        def step(
+            i: Int[Array, ""], carry: tuple, target: Any = target, place: Any = place, first: int = first
+        ) -> tuple:
+            here, there = carry
+            goal, moved = target[i][None, :], here[i][None, :]
+            later = place > (first + i).astype(place.dtype)
+            return jnp.where((place == goal) & later, moved, here), jnp.where((target == goal) & later, moved, there)
+
+        here, there = jax.lax.fori_loop(0, rows, step, (here, there))
+        done.append(there[:rows])
+        here, there, target, place = here[rows:], there[rows:], target[rows:], place[rows:]
+    return jnp.concatenate(done).astype(jnp.int32)
 
 
 def scaled(words: UInt32[Array, "*n"], below: UInt32[Array, "*n"]) -> UInt32[Array, "*n"]:

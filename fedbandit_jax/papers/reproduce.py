@@ -21,8 +21,8 @@ from typing import Any
 import pandas as pd
 
 from fedbandit_jax import _checks, _runtime
-from fedbandit_jax.clocks.base import Algorithm
 from fedbandit_jax._parameters import search_space
+from fedbandit_jax.clocks.base import Algorithm
 from fedbandit_jax.engine.calls import describe_environment, sweep
 from fedbandit_jax.engine.files import write_whole
 from fedbandit_jax.papers import verdict

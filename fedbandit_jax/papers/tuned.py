@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from fedbandit_jax.clocks.base import Algorithm
 from fedbandit_jax._parameters import Between, OneOf, search_space
+from fedbandit_jax.clocks.base import Algorithm
 from fedbandit_jax.results import statistics
 from fedbandit_jax.results.numbers import Table, number, with_interval
 from fedbandit_jax.results.results import Results

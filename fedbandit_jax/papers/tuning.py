@@ -25,10 +25,10 @@ import numpy as np
 import pandas as pd
 
 from fedbandit_jax import _checks
+from fedbandit_jax._parameters import Between, expand, search_space
 from fedbandit_jax.clocks.base import Algorithm
-from fedbandit_jax._parameters import Between, search_space
 from fedbandit_jax.engine import calls, processes
-from fedbandit_jax.engine.cells import expand, labels
+from fedbandit_jax.engine.cells import check_worlds, labels
 from fedbandit_jax.engine.progress import Listener
 from fedbandit_jax.engine.store import NotFiniteError
 from fedbandit_jax.engine.sweep import make_sweep
@@ -77,8 +77,8 @@ def tune(
         words: tune hyperparameters that are words, too; each combination of words is another program.
         progress: as in `sweep`; records say which rung it is.
         out: a folder that keeps finished runs as the tuning goes: the same call, or one with more trials, goes on.
-        options: others of `sweep`, such as `memory`; `checkpoints` is 1 here, as the last round decides, and 128 gives
-            `scores` curves.
+        options: others of `sweep`, such as `world`, one of them, and `memory`; `checkpoints` is 1 here, as the last
+            round decides, and 128 gives `scores` curves.
     """
     player = Player(
         catalog,
@@ -242,6 +242,8 @@ class Player:
                 _checks.fail(name, setting[name], "tune takes one number, as constants depend on the setting")
         if not isinstance(catalog, Catalog):
             _checks.fail("catalog", catalog, "it must be one Catalog, such as datasets.synthetic()")
+        if len(check_worlds(setting.get("world"))) > 1:
+            _checks.fail("world", setting["world"], "tune takes one world, as constants depend on it")
         processes.check(out)
         self.catalog, self.setting, self.progress, self.out = catalog, setting, progress, out
         self.folder = Path(out) if out is not None else None
@@ -266,6 +268,7 @@ class Player:
         given = tuple(variant for algorithm in several for variant in expand(algorithm))
         check_different(given)
         where = {name: self.setting[name] for name in ("clients", "arms", "horizon", "noise")}
+        where["noise"] = check_worlds(self.setting.get("world"))[0].sigma(where["noise"])
         tried = []
         with warnings.catch_warnings():
             quiet()

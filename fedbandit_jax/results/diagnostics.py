@@ -26,8 +26,6 @@ def check(argument: str, name: str, phases: pd.DataFrame, also: Iterable[str] = 
 
 def means(phases: pd.DataFrame, settings: Sequence[str], names: Sequence[str], intervals: bool) -> pd.DataFrame:
     """A row per setting and phase: the count of runs, and of each diagnostic the mean, or also low and high."""
-    if not len(phases):
-        return phases.copy()
     keys = [*(c for c in settings if c in phases), "phase"]
     groups = phases.astype(dict.fromkeys(names, float)).groupby(keys, dropna=False, sort=False)
     found = groups[list(names)].mean()

@@ -54,8 +54,11 @@ class Results:
         """Means of all diagnostics of each setting and phase, over the runs that reach it, and the count of these.
 
         Names of some diagnostics as `columns` give these alone; "all" tells every setting and 95 % intervals as well.
-        Of a flag, such as good_event, the mean is the share of runs.
+        Of a flag, such as good_event, the mean is the share of runs. It is an error if no algorithm plays in phases.
         """
+        if not len(self._phases):
+            labels = ", ".join(self._curves["label"].unique())
+            raise ValueError(f"no phases to average: {labels} play round by round, FedConPE and LinPE in phases")
         told = [] if isinstance(columns, str) else list(columns)
         for name in told:
             diagnostics.check("columns", name, self._phases)

@@ -35,7 +35,7 @@ class Problem(NamedTuple):
     world: World = World()
     pool: Float[Array, "A d"] | None = None  # what arms are redrawn from
     key: Key[Array, ""] | None = None  # of arm sets and arrivals
-    federation: Int[Array, ""] | int | None = None  # clients in all, of whom some may be played elsewhere
+    federation: Any = None  # clients in all, of whom some may be played elsewhere
 
     @property
     def client_mask(self) -> Bool[Array, " M"]:
@@ -95,7 +95,7 @@ class Problem(NamedTuple):
 def users_of_clients(
     key: Key[Array, ""], world: World, clients: Int[Array, " M"], user: Int[Array, ""], count: int
 ) -> Int[Array, " M"]:
-    """Whom each client serves: `user` the first group, others of `count` users the next, none twice while there are more."""
+    """Whom each client serves: the first group `user`, the next others of `count`, none twice while there are more."""
     if world.preferences == "shared":
         return jnp.broadcast_to(user, clients.shape)
     group = clients if world.preferences == "own" else clients % jnp.asarray(world.preferences).astype(jnp.int32)

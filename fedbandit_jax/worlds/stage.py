@@ -1,7 +1,7 @@
 """The stage on which a learner plays: the arms of each round, and the user, who knows theta and answers with noise.
 
-Three of them: a client alone, all clients of a federation side by side, and one client at a time. What a client meets in
-its own round t is the same on all three. Each can
+Three of them: a client alone, all clients of a federation side by side, and one client at a time. What a client meets
+in its own round t is the same on all three. Each can
 
     begin()                   what it has to remember from round to round, at first
     draw(block)               the random numbers of 64 rounds
@@ -45,7 +45,7 @@ class Alone(NamedTuple):
     """One client."""
 
     world: World
-    pool: Float[Array, "A d"]
+    pool: Float[Array, "A d"] | None  # what arms are redrawn from
     arms: Float[Array, "K d"]  # NaN where they are redrawn
     mask: Bool[Array, " K"]
     theta: Float[Array, " d"]
@@ -54,6 +54,7 @@ class Alone(NamedTuple):
     reward_key: Key[Array, ""]
     question_key: Key[Array, ""]
     standing: tuple[Float[Array, " K"], Float[Array, " K"]] | None = None  # means and losses, if they never change
+    pool_means: Float[Array, " A"] | None = None  # if they never change, and arms are taken from the pool
 
     def begin(self) -> tuple:
         return ()
@@ -62,15 +63,17 @@ class Alone(NamedTuple):
         if self.world.fixed:
             return Drawn(self.draw_chance(block))
         rounds = jnp.asarray(block, jnp.int32) * BLOCK + jnp.arange(BLOCK, dtype=jnp.int32)
-        return Drawn(self.draw_chance(block), jax.vmap(self.draw_arms)(rounds))
+        return Drawn(self.draw_chance(block), self.draw_arms(rounds))
 
     def draw_chance(self, block: Int[Array, ""] | int) -> Float[Array, " BLOCK"]:
         u = uniforms(jax.random.fold_in(self.reward_key, block), (BLOCK,), self.noise.dtype)
         # What is added to a mean is known before the mean.
         return self.world.reward(jnp.zeros_like(u), u, self.noise) if self.additive else u
 
-    def draw_arms(self, t: Int[Array, ""]) -> Any:
-        return self.world.draw(jax.random.fold_in(self.arms_key, t), self.pool, self.mask.size)
+    def draw_arms(self, rounds: Int[Array, " n"]) -> Any:
+        assert self.pool is not None
+        keys = jax.vmap(lambda t: jax.random.fold_in(self.arms_key, t))(rounds)
+        return self.world.draw(keys, self.pool, self.mask.size)
 
     def round(self, drawn: Drawn, t: Int[Array, ""], seen: tuple = ()) -> tuple[Round, tuple]:
         place = t % BLOCK
@@ -82,8 +85,12 @@ class Alone(NamedTuple):
             return Round(self.arms, self.mask, *self.standing, chance)
         arms = self.arms
         if not self.world.fixed:
+            assert self.pool is not None
             arms = jnp.where(self.mask[:, None], self.world.arms(redrawn, self.pool), 0)
-        means = self.world.mean(arms, self.world.theta_at(self.theta, t))
+        if self.pool_means is None:
+            means = self.world.mean(arms, self.world.theta_at(self.theta, t))
+        else:
+            means = jnp.where(self.mask, self.pool_means[redrawn], 0)
         return Round(arms, self.mask, means, losses(means, self.mask), chance)
 
     def reward(self, mean: Float[Array, "*n"], chance: Float[Array, "*n"]) -> Float[Array, "*n"]:
@@ -99,7 +106,7 @@ class Alone(NamedTuple):
         u = uniforms(jax.random.fold_in(self.question_key, question), (), mean.dtype)
         return self.world.reward(mean, u, self.noise)
 
-    def error(self, theta_hat: Float[Array, " d"], t: Int[Array, ""], seen: tuple = ()) -> Float[Array, ""]:
+    def error(self, theta_hat: Float[Array, " d"], t: Int[Array, ""], seen: Any = ()) -> Float[Array, ""]:
         return jnp.linalg.norm(theta_hat - self.world.theta_at(self.theta, t))
 
     @property
@@ -107,7 +114,16 @@ class Alone(NamedTuple):
         return type(self.world).reward is World.reward and self.world.rewards != "bernoulli"
 
 
-EACH = ("arms", "mask", "theta", "arms_key", "reward_key", "question_key", "standing")  # what a client has of its own
+EACH = (
+    "arms",
+    "mask",
+    "theta",
+    "arms_key",
+    "reward_key",
+    "question_key",
+    "standing",
+    "pool_means",
+)  # what a client has of its own
 EACH_CLIENT: Any = Alone(*(0 if name in EACH else None for name in Alone._fields))  # type: ignore[arg-type]
 
 
@@ -115,12 +131,14 @@ def stages_of(problem: Problem, key: Key[Array, ""]) -> Alone:
     """The stages of all clients, with an axis M as EACH_CLIENT says; `key` is that of the run."""
     client_keys = jax.vmap(lambda i: jax.random.fold_in(key, i))(problem.client_ids)
     chances = jax.vmap(jax.random.fold_in, in_axes=(0, None))
-    standing = None
-    if problem.world.fixed and problem.world.stationary:
+    world, standing, pool_means = problem.world, None, None
+    if world.stationary and world.fixed:
         means = problem.means
         standing = means, jax.vmap(losses)(means, problem.arm_mask)
+    elif world.stationary and type(world).draw is World.draw and type(world).arms is World.arms:
+        pool_means = jax.vmap(lambda theta: world.mean(problem.pool, theta))(problem.theta)
     return Alone(
-        world=problem.world,
+        world=world,
         pool=problem.pool,
         arms=problem.arms,
         mask=problem.arm_mask,
@@ -130,6 +148,7 @@ def stages_of(problem: Problem, key: Key[Array, ""]) -> Alone:
         reward_key=chances(client_keys, 0),
         question_key=chances(client_keys, 1),
         standing=standing,
+        pool_means=pool_means,
     )
 
 
@@ -151,12 +170,13 @@ class Together(NamedTuple):
     def round(self, drawn: Drawn, t: Int[Array, ""], seen: tuple = ()) -> tuple[Round, tuple]:
         rounds = jax.vmap(lambda one, drawn: one.round(drawn, t)[0], in_axes=(EACH_CLIENT, 0))(self.clients, drawn)
         M, K, d = rounds.arms.shape
-        return Round(rounds.arms.reshape(M * K, d), *(x.reshape(M * K) for x in rounds[1:4]), rounds.chance), seen
+        mask, means, losses = (x.reshape(M * K) for x in (rounds.mask, rounds.means, rounds.losses))
+        return Round(rounds.arms.reshape(M * K, d), mask, means, losses, rounds.chance), seen
 
     def reward(self, mean: Float[Array, " M"], chance: Float[Array, " M"]) -> Float[Array, " M"]:
         return self.clients.reward(mean, chance)
 
-    def error(self, theta_hat: Float[Array, " d"], t: Int[Array, ""], seen: tuple = ()) -> Float[Array, ""]:
+    def error(self, theta_hat: Float[Array, " d"], t: Int[Array, ""], seen: Any = ()) -> Float[Array, ""]:
         return mean_error(self.clients, theta_hat, jnp.broadcast_to(t, self.clients.theta.shape[:1]))
 
 
@@ -165,7 +185,7 @@ class OneByOne(NamedTuple):
 
     clients: Alone  # an axis M, as EACH_CLIENT says
     key: Key[Array, ""]  # of arrivals
-    count: Int[Array, ""]  # of clients
+    federation: Int[Array, ""]  # clients in all
 
     @property
     def world(self) -> World:
@@ -176,7 +196,7 @@ class OneByOne(NamedTuple):
         return jnp.zeros(len(self.clients.theta), jnp.int32)
 
     def draw(self, block: Int[Array, ""] | int) -> Int[Array, " BLOCK"]:
-        return arrivals(self.key, block, self.count)
+        return arrivals(self.key, block, self.federation)
 
     def round(
         self, drawn: Int[Array, " BLOCK"], t: Int[Array, ""], seen: Int[Array, " M"]
@@ -187,13 +207,13 @@ class OneByOne(NamedTuple):
             **{name: jax.tree.map(lambda x: x[who], getattr(self.clients, name)) for name in EACH}
         )
         chance = one.draw_chance(own // BLOCK)[own % BLOCK]
-        redrawn = None if self.world.fixed else one.draw_arms(own)
+        redrawn = None if self.world.fixed else jax.tree.map(lambda x: x[0], one.draw_arms(own[None]))
         return one.with_arms(redrawn, own, chance), seen.at[who].add(1)
 
     def reward(self, mean: Float[Array, ""], chance: Float[Array, ""]) -> Float[Array, ""]:
         return self.clients.reward(mean, chance)
 
-    def error(self, theta_hat: Float[Array, " d"], t: Int[Array, ""], seen: Int[Array, " M"]) -> Float[Array, ""]:
+    def error(self, theta_hat: Float[Array, " d"], t: Int[Array, ""], seen: Any) -> Float[Array, ""]:
         return mean_error(self.clients, theta_hat, seen)
 
 

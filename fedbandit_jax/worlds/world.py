@@ -17,7 +17,7 @@ from jaxtyping import Array, Float, Int, Key
 from fedbandit_jax import _checks
 from fedbandit_jax._parameters import Configured, Hyperparameter, declared, param
 from fedbandit_jax.linalg import Real
-from fedbandit_jax.linalg.sampling import draw_quickly, sum_of_signs, sum_of_uniforms
+from fedbandit_jax.linalg.sampling import draw_many, sum_of_signs, sum_of_uniforms
 from fedbandit_jax.worlds.catalog import Catalog
 
 SLACK = 1e-6  # rounding of unit vectors
@@ -38,8 +38,8 @@ class World(Configured):
             that learners are told a noise of 1. "uniform": bounded, with the variance noise^2.
         shared_noise: True: one draw per client and round serves its pull and all its questions.
 
-    A world of one's own is a subclass, a frozen dataclass with whatever fields it needs. It may have its own `theta_at`,
-    `mean`, `reward`, `sigma`, `draw` and `arms`. All of them are pure JAX functions.
+    A world of one's own is a subclass, a frozen dataclass with whatever fields it needs. It may have its own
+    `theta_at`, `mean`, `reward`, `sigma`, `draw` and `arms`. All of them are pure JAX functions.
     """
 
     revision: ClassVar[int] = 1  # another number when it plays otherwise than before
@@ -61,9 +61,7 @@ class World(Configured):
         """Expected rewards of arms, or answers about key terms."""
         return x @ theta
 
-    def reward(
-        self, mean: Float[Array, "*n"], u: Float[Array, "*n"], noise: Float[Array, ""]
-    ) -> Float[Array, "*n"]:
+    def reward(self, mean: Float[Array, "*n"], u: Float[Array, "*n"], noise: Float[Array, ""]) -> Float[Array, "*n"]:
         """A reward or answer of that mean, made from a number u that is uniform in (-1, 1)."""
         if self.rewards == "bernoulli":
             return jnp.where(u < mean, 1, -1).astype(mean.dtype)
@@ -95,13 +93,16 @@ class World(Configured):
         """The subgaussian constant that learners are told."""
         return 1.0 + 0 * noise if self.rewards == "bernoulli" else noise
 
-    def draw(self, key: Key[Array, ""], pool: Float[Array, "A d"], K: int) -> Any:
-        """What to keep of a round's K arms until it is played; a smaller K must give a prefix. 64 rounds at a time."""
-        return draw_quickly(key, len(pool), K)
+    def draw(self, keys: Key[Array, " n"], pool: Float[Array, "A d"], K: int) -> Any:
+        """What to keep of the K arms of n rounds until they are played, from a key each; a leading axis n.
+
+        A smaller K must give a prefix.
+        """
+        return draw_many(keys, len(pool), K)
 
     def arms(self, drawn: Any, pool: Float[Array, "A d"]) -> Float[Array, "K d"]:
-        """The arms of a round, from what `draw` has kept."""
-        return pool[drawn]
+        """The arms of a round, from what `draw` has kept for it."""
+        return pool.at[drawn].get(mode="promise_in_bounds")
 
     # ------------------------------------------------------------------------------------------------- properties
 
@@ -150,7 +151,8 @@ def content_of(world: World) -> dict[str, Any]:
 @lru_cache(maxsize=16)
 def check_bounded(catalog: Catalog) -> None:
     """Clicks have means between -1 and 1."""
-    largest, of = max((np.abs(getattr(catalog, of) @ catalog.users.T).max(initial=0), of) for of in ("arms", "key_terms"))
+    means = {of: getattr(catalog, of) @ catalog.users.T for of in ("arms", "key_terms")}
+    largest, of = max((np.abs(x).max(initial=0), of) for of, x in means.items())
     if largest > 1 + SLACK:
         _checks.fail(
             "rewards",

@@ -44,20 +44,20 @@ def cases():
                 yield pytest.param(name, words, dtype, id=f"{name}({label}) {dtype}")
 
 
-def make_program(algorithm, catalog, dtype=np.float32):
+def make_program(algorithm, catalog, dtype=np.float32, world=None):
     """The program of a batch of two runs, and its arguments."""
     numbers = (np.int32(2), np.int32(5), dtype(0.1), np.int32(0), np.int32(0))
     batch = engine.LaneInputs(*(np.full(2, x) for x in numbers), keys=engine.keys_of_runs(0, np.zeros(2), np.arange(2)))
-    algorithms = jax.tree.map(lambda x: np.full(2, x, dtype), algorithm)
+    settings = jax.tree.map(lambda x: np.full(2, x, dtype), (algorithm, world or fb.World()))
     pool = engine.DeviceCatalog(*(np.asarray(x, dtype) for x in (catalog.arms, catalog.key_terms, catalog.users, 1)))
     rounds = np.linspace(50, 500, 10, dtype=dtype)
-    play = jax.vmap(partial(engine.run_one, max_clients=3, max_arms=7), in_axes=(0, 0, None, None))
+    play = jax.vmap(partial(engine.run_one, max_clients=3, max_arms=7), in_axes=(0, 0, 0, None, None))
 
     def program(numbers, batch, pool, rounds):
-        filled = jax.tree.unflatten(jax.tree.structure(algorithms), numbers)
-        return play(filled, batch, pool, rounds)
+        filled = jax.tree.unflatten(jax.tree.structure(settings), numbers)
+        return play(*filled, batch, pool, rounds)
 
-    return jax.jit(program), (jax.tree.leaves(algorithms), batch, pool, rounds)
+    return jax.jit(program), (jax.tree.leaves(settings), batch, pool, rounds)
 
 
 def test_all_algorithms_and_words_are_here():

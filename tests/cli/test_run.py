@@ -10,9 +10,10 @@ from typer.testing import CliRunner
 
 import fedbandit_jax as fb
 from fedbandit_jax.cli import main as cli
-from fedbandit_jax.cli.run import assumption_2, line_up
+from fedbandit_jax.cli.run import assumption_2, line_up, show_headline
 from fedbandit_jax.papers.fedconpe import BASELINES
 from fedbandit_jax.results.numbers import number
+from tests.frames import made_of, runs
 
 TINY = ["--clients", "2", "--arms", "5", "--horizon", "300", "--users", "2", "--seeds", "2", "--seed", "3"]
 FEW = ["--algorithm", "Uniform", "--algorithm", "LinUCB", "--algorithm", "FedConPE"]
@@ -70,6 +71,7 @@ def test_run_prints_its_table(ran):
     percent = fb.Results.load(out).compare("FedConPE").set_index("other").loc["LinUCB", "percent_below"]
     told = f"{percent:.1f} % below" if percent >= 0 else f"{-percent:.1f} % above"
     assert f"FedConPE's regret is {told} LinUCB's" in words or percent <= -100
+    assert ", the best of the paper's baselines here. FedConPE's phases" in words
     bound = fb.theory.regret_upper_bound(300, dim=50, clients=2, arms=5, N=2.0, sigma=0.2)
     assert f"{float(bound):,.0f}" in words
     norm = fb.datasets.synthetic(seed=3).user_bound
@@ -79,6 +81,18 @@ def test_run_prints_its_table(ran):
     assert "12 runs in" in words
     offered = fb.datasets.synthetic(seed=3).realised_C
     assert f"of the phases. What it assumes fails here: C=1, but the key terms offer {offered:.3g}." in words
+
+
+def test_the_best_of_the_baselines_is_not_the_one_that_shares_everything(capsys):
+    regret = {"FedConPE": 30, "Uniform": 90, "SharedLinUCB": 10} | dict.fromkeys(BASELINES, 80) | {"ConUCB": 60}
+    show_headline(made_of([row for label, value in regret.items() for row in runs(label, [[value], [value]])]))
+    words = " ".join(capsys.readouterr().out.split())
+    assert words == (
+        "FedConPE's regret is 50.0 % below ConUCB's [50.0, 50.0], the best of the paper's six baselines. SharedLinUCB "
+        "is apart: its clients send everything every round."
+    )
+    show_headline(made_of([*runs("FedConPE", [1, 2]), *runs("Uniform", [3, 4])]))
+    assert capsys.readouterr().out == "", "no baseline, no headline"
 
 
 def test_where_assumption_2_holds_nothing_is_said(catalog):

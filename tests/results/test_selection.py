@@ -189,9 +189,9 @@ def test_phase_means_of_what_is_not_there(grid):
     with pytest.raises(ValueError, match=r"^columns='rule' is not allowed: it must be 'length' or 'good_event' or"):
         grid.phase_means(["rule"])
     nothing = made_of(runs("A", SPREAD))
-    assert nothing.phase_means().empty
-    with pytest.raises(ValueError, match=r"^columns='length' is not allowed: no algorithm of these results tells it"):
-        nothing.phase_means(["length"])
+    for columns in ("few", "all", ["length"]):
+        with pytest.raises(ValueError, match=r"^no phases to average: A play round by round, FedConPE and LinPE in ph"):
+            nothing.phase_means(columns)
 
 
 def test_phase_means_of_real_runs(catalog):
