@@ -13,7 +13,7 @@ from fedbandit_jax.clocks.phases import draw
 from fedbandit_jax.clocks.rounds import BLOCK, REFRESH
 from fedbandit_jax.clocks.schedule import Schedule
 from fedbandit_jax.linalg.eigenvalues import eigenpairs
-from fedbandit_jax.linalg.sampling import binomial, draw_quickly, draw_without_replacement
+from fedbandit_jax.linalg.sampling import binomial, draw_many, draw_without_replacement
 from fedbandit_jax.linalg.spanner import barycentric_spanner
 from fedbandit_jax.worlds.problem import ARRIVALS, USERS, sample_problem
 from fedbandit_jax.worlds.stage import arrivals, uniforms
@@ -144,7 +144,7 @@ def numbers_of_clients(arms_key, play_key, clients, arms, pool, rounds):
     def of_client(i):
         own, play = jax.random.fold_in(arms_key, i), jax.random.fold_in(play_key, i)
         rewards, asks = jax.random.fold_in(play, 0), jax.random.fold_in(play, 1)
-        each = jax.vmap(lambda t: draw_quickly(jax.random.fold_in(own, t), pool, arms))(jnp.arange(rounds))
+        each = draw_many(jax.vmap(lambda t: jax.random.fold_in(own, t))(jnp.arange(rounds)), pool, arms)
         blocks = jax.vmap(lambda b: uniforms(jax.random.fold_in(rewards, b), (BLOCK,), jnp.float64))(
             jnp.arange(-(-rounds // BLOCK))
         )

@@ -9,14 +9,14 @@ import pytest
 import scipy.special
 import scipy.stats
 
-from fedbandit_jax.linalg.sampling import SMALL, draw_quickly, scaled, sum_of_signs, sum_of_uniforms
+from fedbandit_jax.linalg.sampling import SMALL, STRIDE, draw_many, scaled, sum_of_signs, sum_of_uniforms
 
 LIKELY = 1e-3  # p-values below it are no chance, with seeds that are fixed
 
 
 @partial(jax.jit, static_argnums=(1, 2, 3))
 def many_draws(key, pool, count, repeats):
-    return jax.vmap(lambda k: draw_quickly(k, pool, count))(jax.random.split(key, repeats))
+    return draw_many(jax.random.split(key, repeats), pool, count)
 
 
 @pytest.mark.parametrize(("pool", "count"), [(1, 1), (20, 20), (60, 33), (5000, 40), (SMALL - 1, 9), (SMALL, 9)])
@@ -27,9 +27,31 @@ def test_draws_are_distinct_and_in_range(pool, count):
     assert (np.diff(np.sort(drawn, axis=1), axis=1) > 0).all(), "an item was drawn twice"
 
 
+@pytest.mark.parametrize(("pool", "count"), [(20, 20), (60, STRIDE), (60, STRIDE + 1), (90, 3 * STRIDE + 4)])
+def test_draws_are_a_fisher_yates_shuffle(pool, count):
+    """Long chains of swaps are likely here, within the rows that are put aside at a time and beyond."""
+    keys = jax.random.split(jax.random.key(1), 50)
+    words = np.asarray(jax.vmap(lambda key: jax.random.bits(key, (count,), jnp.uint32))(keys))
+    for found, row in zip(np.asarray(many_draws(jax.random.key(1), pool, count, 50)), words, strict=True):
+        items = np.arange(pool)
+        for j, word in enumerate(row):
+            target = j + (int(word) * (pool - j) >> 32)
+            items[[j, target]] = items[[target, j]]
+        np.testing.assert_array_equal(found, items[:count])
+
+
 def test_fewer_draws_are_a_prefix():
-    short, long = (many_draws(jax.random.key(2), 20, count, 100) for count in (7, 20))
-    np.testing.assert_array_equal(short, long[:, :7])
+    long = many_draws(jax.random.key(2), 60, 55, 100)
+    for count in (1, 7, STRIDE, 40):
+        np.testing.assert_array_equal(many_draws(jax.random.key(2), 60, count, 100), long[:, :count])
+
+
+def test_a_draw_does_not_depend_on_its_neighbours():
+    """As one client that comes alone draws its arms."""
+    keys = jax.random.split(jax.random.key(4), 10)
+    together = draw_many(keys, 30, 9)
+    for i in range(10):
+        np.testing.assert_array_equal(draw_many(keys[i : i + 1], 30, 9)[0], together[i])
 
 
 def test_draws_are_uniform():
@@ -51,7 +73,7 @@ def test_words_are_scaled_exactly():
     """floor(word below / 2^32), in whole numbers of any length."""
     rng = np.random.default_rng(0)
     words = np.concatenate([[0, 1, 2**16 - 1, 2**16, 2**32 - 1], rng.integers(0, 2**32, 500)]).astype(np.uint32)
-    for below in (1, 2, 3, 1000, SMALL - 1):
+    for below in (1, 2, 3, 1000, SMALL - 1, 2**16 - 1):
         found = scaled(jnp.asarray(words), jnp.full(words.shape, below, jnp.uint32))
         assert found.tolist() == [int(word) * below >> 32 for word in words]
 

@@ -11,7 +11,7 @@ import scipy.stats
 
 import fedbandit_jax as fb
 from fedbandit_jax.worlds.problem import USERS, sample_problem, users_of_clients
-from fedbandit_jax.worlds.stage import BLOCK, OneByOne, arrivals, own_rounds, stages_of, uniforms
+from fedbandit_jax.worlds.stage import BLOCK, EACH_CLIENT, OneByOne, arrivals, own_rounds, stages_of, uniforms
 from fedbandit_jax.worlds.world import normal
 from tests import reference
 
@@ -103,10 +103,9 @@ def rounds_seen(catalog_key, pool, key_terms, users, world, *, clients=3, arms=6
         world=world,
     )
     stages = stages_of(problem, jax.random.fold_in(catalog_key, 1))
-    axes = type(stages)(*(0 if name in EACH else None for name in stages._fields))
 
     def of_round(t):
-        return jax.vmap(lambda one: one.round(one.draw(t // BLOCK), t)[0], in_axes=(axes,))(stages)
+        return jax.vmap(lambda one: one.round(one.draw(t // BLOCK), t)[0], in_axes=(EACH_CLIENT,))(stages)
 
     alone = jax.lax.map(of_round, jnp.arange(rounds))
     if world.arrivals == "all":
@@ -119,9 +118,6 @@ def rounds_seen(catalog_key, pool, key_terms, users, world, *, clients=3, arms=6
         return after, (drawn[t % BLOCK], seen[drawn[t % BLOCK]], round)
 
     return alone, jax.lax.scan(next_round, stage.begin(), jnp.arange(rounds))[1]
-
-
-EACH = ("arms", "mask", "theta", "arms_key", "reward_key", "question_key", "standing")
 
 
 def seen(catalog, world, **sizes):
