@@ -84,8 +84,8 @@ class Replay:
     def pull_noise(self, phase, client):
         return self.random[phase, client].pulls
 
-    def question_noise(self, phase, client):
-        return self.random[phase, client].questions
+    def question_noise(self, phase, client, uploaded):
+        return self.random[phase, client].questions[uploaded]
 
     def rounding_uniforms(self, phase, client):
         return self.random[phase, client].rounding

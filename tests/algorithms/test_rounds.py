@@ -66,25 +66,25 @@ def expected_runs(algorithm, problem, seed):
     runs = []
     for i, arms in enumerate(np.asarray(problem.arms)):
         z, answers, asks = noise_of(seed, i)
+        client = reference.Client.of_normals(arms, theta, sigma, z, answers)
         if type(algorithm) is fb.LinUCB:
-            runs.append(reference.linucb(arms, theta, z, sigma, ROUNDS, **given))
+            runs.append(reference.linucb(client, ROUNDS, **given))
             continue
         b = np.array([Schedule.of(algorithm.schedule, ROUNDS)(t) for t in range(1, ROUNDS + 1)])
-        world = (theta, z, answers, sigma, ROUNDS)
         key_terms = np.asarray(problem.key_terms)
         if isinstance(algorithm, fb.ArmCon):
-            runs.append(reference.armcon(arms, *world, b=b, **given))
+            runs.append(reference.armcon(client, ROUNDS, b=b, **given))
         elif isinstance(algorithm, fb.ConUCB):
-            runs.append(reference.conucb(arms, key_terms, *world, b=b, **given))
+            runs.append(reference.conucb(client, key_terms, ROUNDS, b=b, **given))
         else:
             spanner = barycentric_spanner(problem.key_terms, algorithm.spanner_factor)
             picks = [int(spanner_pick(jax.random.fold_in(asks, q), spanner.rank)) for q in range(b[-1])]
             runs.append(
                 reference.conlinucb(
                     algorithm.strategy,
-                    arms,
+                    client,
                     key_terms,
-                    *world,
+                    ROUNDS,
                     b=b,
                     spanner=np.asarray(spanner.indices)[: int(spanner.rank)],
                     spanner_picks=picks,
@@ -155,19 +155,25 @@ def check_every_round(algorithm, norm=1.0, user_bound=1.0):
             assert trace.conversations[-1] == len(expected.questions)
 
 
+def pooled(problem, seed, rounds, **given):
+    """The oracle's run of clients that share everything, and its communication."""
+    theta, noise = np.asarray(problem.theta[0]), float(problem.noise)
+    clients = [
+        reference.Client.of_normals(arms, theta, noise, noise_of(seed, i)[0])
+        for i, arms in enumerate(np.asarray(problem.arms))
+    ]
+    return reference.shared_linucb(clients, reference.who_plays(rounds, len(clients)), **given)
+
+
 def test_shared_linucb_equals_the_oracle():
     with jax.enable_x64(True):
         problem, seed = make_problem(2, clients=3), 4
         trace = run(fb.SharedLinUCB(), jax.random.key(seed), problem, jnp.arange(1.0, ROUNDS + 1))
-        z = np.stack([noise_of(seed, i)[0] for i in range(3)], axis=1)
-        expected = reference.shared_linucb(
-            list(np.asarray(problem.arms)), np.asarray(problem.theta[0]), z, float(problem.noise), ROUNDS
-        )
+        expected, sent = pooled(problem, seed, ROUNDS)
         trace = jax.tree.map(np.asarray, trace)
     np.testing.assert_allclose(trace.regret, expected.regret, atol=1e-9)
     np.testing.assert_allclose(trace.theta_error, expected.theta_error, rtol=1e-6)
-    d = CATALOG.dim
-    np.testing.assert_allclose(trace.communication, np.arange(1, ROUNDS + 1) * (3 * (d + 1) + d * d + d))
+    np.testing.assert_array_equal(trace.communication, sent)
 
 
 def test_shared_linucb_knows_the_bound_of_users():
@@ -175,10 +181,7 @@ def test_shared_linucb_knows_the_bound_of_users():
         problem, seed, rounds = make_problem(2, clients=3), 4, 300
         problem = problem._replace(theta=2.5 * problem.theta, user_bound=jnp.asarray(3.0))
         trace = run(fb.SharedLinUCB(**THEORY), jax.random.key(seed), problem, jnp.arange(1.0, rounds + 1))
-        z = np.stack([noise_of(seed, i)[0] for i in range(3)], axis=1)
-        expected = reference.shared_linucb(
-            list(np.asarray(problem.arms)), np.asarray(problem.theta[0]), z, 0.3, rounds, alpha="theory", S=3.0
-        )
+        expected, _ = pooled(problem, seed, rounds, alpha="theory", S=3.0)
     np.testing.assert_allclose(trace.regret, expected.regret, atol=1e-9)
 
 
@@ -231,7 +234,7 @@ def test_phase_relatives_equal_the_oracle(kind):
             def pull_noise(self, phase, client):
                 return np.asarray(self.of(phase, client).pulls)
 
-            def question_noise(self, phase, client):
+            def question_noise(self, phase, client, uploaded):
                 return np.zeros(0)
 
             def rounding_uniforms(self, phase, client):

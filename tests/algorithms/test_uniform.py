@@ -34,7 +34,9 @@ def test_uniform_play_round_by_round(catalog, grid):
     table = results.to_pandas()
     table = table[(table["clients"] == M) & (table["arms"] == K)]
     np.testing.assert_array_equal(table["round"], np.arange(1, T + 1))
-    np.testing.assert_allclose(table["regret"], reference.uniform(arms, theta, T), rtol=1e-12)
+    clients = [reference.Client.of_normals(own, theta, 0.1, np.zeros(T)) for own in arms]
+    regret = sum(reference.uniform(client, T).regret for client in clients)
+    np.testing.assert_allclose(table["regret"], regret, rtol=1e-12)
     np.testing.assert_array_equal(table[["conversations", "communication"]], 0)
     np.testing.assert_allclose(table["theta_error"], np.linalg.norm(theta), rtol=1e-12)  # its estimate is 0
     assert results.phases().empty

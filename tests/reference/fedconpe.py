@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from tests.reference.linalg import first_argmax, frank_wolfe, gram
+from tests.reference.world import Rewards
 
 
 @dataclass
@@ -72,16 +73,16 @@ def choose_key_terms(key_terms, vectors, settings):
     return np.array(indices, dtype=int), np.array(constants, dtype=float)
 
 
-def observe(sequence, means, noise, z, rng):
+def observe(sequence, means, rewards, raw, rng):
     """How often each item occurs in the sequence, and the sum of its noisy observations.
 
-    With z (n,) given, n_a observations sum to n_a mu_a + noise sqrt(n_a) z_a; else each one is drawn alone.
+    With `raw` given, the observations of an item are drawn at once, see `Rewards.at_once`; else each one alone.
     sequence (L,) indices, means (n,) -> counts (n,), sums (n,).
     """
     counts = np.bincount(sequence, minlength=len(means))
-    if z is not None:
-        return counts, counts * means + noise * np.sqrt(counts) * z
-    observations = means[sequence] + noise * rng.standard_normal(len(sequence))
+    if raw is not None:
+        return counts, rewards.at_once(counts, means, raw)
+    observations = rewards.one_by_one(means[sequence], rng)
     return counts, np.bincount(sequence, weights=observations, minlength=len(means))
 
 
@@ -106,29 +107,33 @@ def fedconpe(
 ):
     """FedConPE for one federation: phases l = 1, 2, ... with eps = 2^-l.
 
-    arms: M arrays (K_i, d); key_terms (J, d); theta (d,); checkpoints (P,), the last one the horizon.
+    arms: M arrays (K_i, d); key_terms (J, d); theta (d,), or one of each client, (M, d); noise: a number, Gaussian, or
+    the `Rewards` of a world; checkpoints (P,), the last one the horizon.
     design(arms_i, active_i) -> pi (K_i,); eigen(V) -> ascending values (d,), vectors (d, d) as columns.
-    randomness: pull_noise(phase, client) -> (K_i,), question_noise(phase, client) -> (d,),
-    rounding_uniforms(phase, client) -> two floats; None draws from rng, observation by observation.
+    randomness: pull_noise(phase, client) and question_noise(phase, client, uploaded), as `Rewards.at_once` needs them
+    for the K_i arms and for the eigenpairs that are uploaded, and rounding_uniforms(phase, client) -> two floats; None
+    draws from rng, observation by observation.
     num_arms is K in LOG (default: the largest K_i). server=False counts no messages. first_client is the
     number by which the first client is known to `randomness`.
     """
     arms = [np.asarray(a, dtype=float) for a in arms]
-    M, d, T = len(arms), len(theta), int(horizon)
-    N, sigma = settings.N, noise if settings.sigma is None else settings.sigma
+    M, d, T = len(arms), key_terms.shape[1], int(horizon)
+    thetas = np.broadcast_to(theta, (M, d))
+    rewards = noise if isinstance(noise, Rewards) else Rewards("gaussian", noise)
+    N, sigma = settings.N, rewards.told() if settings.sigma is None else settings.sigma
     if T < 2:
         raise ValueError(f"horizon must be at least 2, got {T}")
     if key_terms_used and settings.C != "realised" and N * settings.C**2 < 1 - 1e-9:
         raise ValueError(f"N C^2 must be at least 1, got {N * settings.C**2}")
     K = max(len(a) for a in arms) if num_arms is None else num_arms
     LOG = np.log(2 * K * M * np.log(T) / settings.delta)
-    gaps = [np.max(a @ theta) - a @ theta for a in arms]
+    gaps = [np.max(a @ own) - a @ own for a, own in zip(arms, thetas, strict=True)]
 
     active = [np.ones(len(a), dtype=bool) for a in arms]
     G, W, theta_hat = np.zeros((d, d)), np.zeros(d), np.zeros(d)
     # What happens in each round; index 0 is "before the first round".
     regret, questions, messages = np.zeros(T + 1), np.zeros(T + 1), np.zeros(T + 1)
-    theta_error = np.full(T + 1, np.linalg.norm(theta_hat - theta))
+    theta_error = np.full(T + 1, np.mean([np.linalg.norm(theta_hat - own) for own in thetas]))
     phases, start = [], 0
 
     while start < T:
@@ -182,19 +187,19 @@ def fedconpe(
             pull_z, question_z = None, None
             if randomness is not None:
                 pull_z = randomness.pull_noise(phase, first_client + i)
-                question_z = randomness.question_noise(phase, first_client + i)[client["uploaded"]]
+                question_z = randomness.question_noise(phase, first_client + i, client["uploaded"])
             blocks = np.repeat(np.arange(len(arms[i])), client["counts"])
             pulled = np.resize(blocks, length)  # replayed from the start if too short, cut if too long
-            pulls, rewards = observe(pulled, arms[i] @ theta, noise, pull_z, rng)
+            pulls, pull_sums = observe(pulled, arms[i] @ thetas[i], rewards, pull_z, rng)
             regret[start + 1 : end + 1] += gaps[i][pulled]
 
             wanted = np.repeat(np.arange(len(asked_about)), client["repetitions"])
             asked = wanted[:length]  # one a round
-            asks, answers = observe(asked, asked_about @ theta, noise, question_z, rng)
+            asks, answer_sums = observe(asked, asked_about @ thetas[i], rewards, question_z, rng)
             questions[start + 1 : start + 1 + len(asked)] += 1
 
             G_i = gram(arms[i], pulls) + gram(asked_about, asks)
-            W_i = arms[i].T @ rewards + asked_about.T @ answers
+            W_i = arms[i].T @ pull_sums + asked_about.T @ answer_sums
             G, W = G + G_i, W + W_i
             client.update(pulls=pulls, asked=len(asked), dropped=len(wanted) - len(asked))
             if server:
@@ -202,7 +207,7 @@ def fedconpe(
 
         # Server: estimate. Clients: eliminate.
         theta_hat = np.linalg.pinv(G + settings.ridge * np.eye(d), rcond=1e-10, hermitian=True) @ W
-        theta_error[end:] = np.linalg.norm(theta_hat - theta)
+        theta_error[end:] = np.mean([np.linalg.norm(theta_hat - own) for own in thetas])
         radius = np.sqrt(N / M) * eps
         active_after = []
         for a, on in zip(arms, active, strict=True):
@@ -224,7 +229,8 @@ def fedconpe(
                 active=active,
                 active_after=active_after,
                 good_event=all(
-                    np.all(np.abs(a[on] @ (theta_hat - theta)) <= radius) for a, on in zip(arms, active, strict=True)
+                    np.all(np.abs(a[on] @ (theta_hat - own)) <= radius)
+                    for a, own, on in zip(arms, thetas, active, strict=True)
                 ),
                 best_arm_active=all(np.any(gap[on] <= 1e-9) for gap, on in zip(gaps, active_after, strict=True)),
                 max_gap=max(float(np.max(gap[on])) for gap, on in zip(gaps, active, strict=True)),
@@ -240,7 +246,7 @@ def fedlinpe(arms, theta, noise, horizon, settings, checkpoints, **options):
     """Naive federated LinPE: FedConPE without key terms; G and W pooled, threshold 2 sqrt(N/M) eps."""
     return fedconpe(
         arms,
-        np.zeros((0, len(theta))),
+        np.zeros((0, np.shape(theta)[-1])),
         theta,
         noise,
         horizon,
@@ -259,8 +265,8 @@ def linpe(arms, theta, noise, horizon, settings, checkpoints, **options):
     """
     alone = replace(settings, N=1.0)
     runs = [
-        fedlinpe([a], theta, noise, horizon, alone, checkpoints, server=False, first_client=i, **options)
-        for i, a in enumerate(arms)
+        fedlinpe([a], own, noise, horizon, alone, checkpoints, server=False, first_client=i, **options)
+        for i, (a, own) in enumerate(zip(arms, np.broadcast_to(theta, (len(arms), np.shape(theta)[-1])), strict=True))
     ]
     nothing = np.zeros(len(checkpoints))
     return FedRun(

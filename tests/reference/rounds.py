@@ -9,14 +9,15 @@ from tests.reference.linalg import barycentric_spanner, first_argmax, quadratic
 
 @dataclass
 class RoundRun:
-    """arms pulled (T,), questions asked (list of indices), cumulative regret (T,), theta_error (T,).
+    """arms pulled (T,), questions (list of indices), and after each round: regret, questions asked, theta_error (T,).
 
-    For shared_linucb, arms is (T, M) and regret the sum over clients.
+    For shared_linucb, arms is a list of the choices of those who play, and regret the sum over clients.
     """
 
     arms: np.ndarray
     questions: list
     regret: np.ndarray
+    asked: np.ndarray
     theta_error: np.ndarray
 
 
@@ -57,60 +58,46 @@ class Ridge:
         return rows @ self.theta_hat() + self.radius() * np.sqrt(self.squared_widths(rows))
 
 
-def ridge_rounds(ridge, arms, theta, noise_z, sigma_noise, horizon, b, items, choose_item, question_z):
+def ridge_rounds(ridge, client, horizon, b, items, choose_item):
     """The rounds of every LinUCB-like learner: b(t) - b(t-1) questions, then the arm with the largest UCB.
 
-    items (J, d) is what can be asked about; choose_item(q) -> index of the q-th question, q from 0.
+    items(t) (J, d) is what can be asked about before the pull of round t, choose_item(q, t) the index of the q-th
+    question; both count from 0.
     """
-    pulled, asked, errors = [], [], []
-    for t in range(1, horizon + 1):
-        for _ in range(b[t - 1] - (b[t - 2] if t > 1 else 0)):
+    pulled, asked, lost, so_far, errors = [], [], [], [], []
+    for t in range(horizon):
+        for _ in range(b[t] - (b[t - 1] if t > 0 else 0)):
             q = len(asked)
-            k = choose_item(q)
-            ridge.add(items[k], items[k] @ theta + sigma_noise * question_z[q])
+            k = choose_item(q, t)
+            x = items(t)[k]
+            ridge.add(x, client.answer(t, q, x))
             asked.append(k)
+        arms = client.see(t)
         a = first_argmax(ridge.ucb(arms))
-        ridge.add(arms[a], arms[a] @ theta + sigma_noise * noise_z[t - 1])
+        ridge.add(arms[a], client.reward(t, arms[a]))
         pulled.append(a)
-        errors.append(np.linalg.norm(ridge.theta_hat() - theta))
-    gaps = np.max(arms @ theta) - arms @ theta
-    return RoundRun(np.array(pulled), asked, np.cumsum(gaps[pulled]), np.array(errors))
+        lost.append(client.regret(t, arms[a]))
+        so_far.append(len(asked))
+        errors.append(client.error(ridge.theta_hat()))
+    return RoundRun(np.array(pulled), asked, np.cumsum(lost), np.array(so_far), np.array(errors))
 
 
-def linucb(arms, theta, noise_z, sigma_noise, horizon, *, alpha=0.5, lam=1.0, delta=0.1, sigma=None, S=1.0):
-    """LinUCB for one client: argmax x.theta_hat + alpha sqrt(x' V^-1 x). arms (K, d), noise_z (T,)."""
-    ridge = Ridge(len(theta), lam, alpha, delta, sigma_noise if sigma is None else sigma, S)
-    no_questions = np.zeros(horizon, dtype=int)
-    return ridge_rounds(ridge, arms, theta, noise_z, sigma_noise, horizon, no_questions, None, None, None)
+def linucb(client, horizon, *, alpha=0.5, lam=1.0, delta=0.1, sigma=None, S=1.0):
+    """LinUCB for one client: argmax x.theta_hat + alpha sqrt(x' V^-1 x)."""
+    ridge = Ridge(len(client.theta), lam, alpha, delta, client.sigma if sigma is None else sigma, S)
+    return ridge_rounds(ridge, client, horizon, np.zeros(horizon, dtype=int), None, None)
 
 
-def armcon(
-    arms, theta, noise_z, question_z, sigma_noise, horizon, *, b, alpha=0.5, lam=1.0, delta=0.1, sigma=None, S=1.0
-):
-    """Arm-Con: LinUCB whose questions are about the arm with the largest UCB. b (T,), question_z (b(T),)."""
-    ridge = Ridge(len(theta), lam, alpha, delta, sigma_noise if sigma is None else sigma, S)
-    return ridge_rounds(
-        ridge,
-        arms,
-        theta,
-        noise_z,
-        sigma_noise,
-        horizon,
-        b,
-        arms,
-        lambda q: first_argmax(ridge.ucb(arms)),
-        question_z,
-    )
+def armcon(client, horizon, *, b, alpha=0.5, lam=1.0, delta=0.1, sigma=None, S=1.0):
+    """Arm-Con: LinUCB whose questions are about the arm of the coming round with the largest UCB. b (T,)."""
+    ridge = Ridge(len(client.theta), lam, alpha, delta, client.sigma if sigma is None else sigma, S)
+    return ridge_rounds(ridge, client, horizon, b, client.see, lambda q, t: first_argmax(ridge.ucb(client.see(t))))
 
 
 def conlinucb(
     strategy,
-    arms,
+    client,
     key_terms,
-    theta,
-    noise_z,
-    question_z,
-    sigma_noise,
     horizon,
     *,
     b,
@@ -132,26 +119,22 @@ def conlinucb(
     """
     if lam is None:
         lam = 0.2 if strategy == "UCB" else 0.15
-    ridge = Ridge(len(theta), lam, alpha, delta, sigma_noise if sigma is None else sigma, S)
+    ridge = Ridge(len(client.theta), lam, alpha, delta, client.sigma if sigma is None else sigma, S)
     if strategy == "BS":
         spanner = barycentric_spanner(key_terms, spanner_c) if spanner is None else spanner
         if spanner_picks is None:
             spanner_picks = rng.integers(len(spanner), size=b[horizon - 1])
     choose = {
-        "BS": lambda q: int(spanner[spanner_picks[q]]),
-        "MCR": lambda q: first_argmax(ridge.squared_widths(key_terms)),
-        "UCB": lambda q: first_argmax(ridge.ucb(key_terms)),
+        "BS": lambda q, t: int(spanner[spanner_picks[q]]),
+        "MCR": lambda q, t: first_argmax(ridge.squared_widths(key_terms)),
+        "UCB": lambda q, t: first_argmax(ridge.ucb(key_terms)),
     }[strategy]
-    return ridge_rounds(ridge, arms, theta, noise_z, sigma_noise, horizon, b, key_terms, choose, question_z)
+    return ridge_rounds(ridge, client, horizon, b, lambda t: key_terms, choose)
 
 
 def conucb(
-    arms,
+    client,
     key_terms,
-    theta,
-    noise_z,
-    question_z,
-    sigma_noise,
     horizon,
     *,
     b,
@@ -166,22 +149,23 @@ def conucb(
     """ConUCB: a regression on key terms (Mt, tt) and, drawn toward it, one on arms (M, th).
 
     Mt = lam_t I + sum k k', tt = Mt^-1 sum k r; M = (1-lam) I + lam sum x x',
-    th = M^-1 (lam sum x r + (1-lam) tt).
+    th = M^-1 (lam sum x r + (1-lam) tt). Questions look at the arms of the coming round.
     alpha="theory": sigma sqrt(d log((1 + lam t / ((1-lam) d)) / delta)), t the pulls so far;
     alpha_t="theory": sigma sqrt(2 (d log 6 + log(2 (questions + 1) / delta))) + 2 sqrt(lam_t) S.
-    arms (K, d), key_terms (J, d), noise_z (T,), question_z (b(T),), b (T,).
+    key_terms (J, d), b (T,).
     """
-    d = len(theta)
-    sigma = sigma_noise if sigma is None else sigma
+    d = len(client.theta)
+    sigma = client.sigma if sigma is None else sigma
     M, xr = (1 - lam) * np.eye(d), np.zeros(d)
     Mt, kr = lam_t * np.eye(d), np.zeros(d)
-    pulled, asked, errors = [], [], []
-    for t in range(1, horizon + 1):
-        for _ in range(b[t - 1] - (b[t - 2] if t > 1 else 0)):
+    pulled, asked, lost, so_far, errors = [], [], [], [], []
+    for t in range(horizon):
+        arms = client.see(t)
+        for _ in range(b[t] - (b[t - 1] if t > 0 else 0)):
             Mt_inv = np.linalg.inv(Mt)
             gain = arms @ np.linalg.inv(M) @ Mt_inv @ key_terms.T  # (K, J)
             k = first_argmax(np.sum(gain**2, axis=0) / (1 + quadratic(key_terms, Mt_inv)))
-            answer = key_terms[k] @ theta + sigma_noise * question_z[len(asked)]
+            answer = client.answer(t, len(asked), key_terms[k])
             Mt, kr = Mt + np.outer(key_terms[k], key_terms[k]), kr + answer * key_terms[k]
             asked.append(k)
 
@@ -197,27 +181,33 @@ def conucb(
         arm_widths = np.sqrt(quadratic(arms, M_inv))
         term_widths = np.sqrt(quadratic(arms, M_inv @ Mt_inv @ M_inv))
         x = first_argmax(arms @ th + lam * a * arm_widths + (1 - lam) * at * term_widths)
-        reward = arms[x] @ theta + sigma_noise * noise_z[t - 1]
+        reward = client.reward(t, arms[x])
         M, xr = M + lam * np.outer(arms[x], arms[x]), xr + reward * arms[x]
         pulled.append(x)
-        errors.append(np.linalg.norm(np.linalg.solve(M, lam * xr + (1 - lam) * tt) - theta))
-    gaps = np.max(arms @ theta) - arms @ theta
-    return RoundRun(np.array(pulled), asked, np.cumsum(gaps[pulled]), np.array(errors))
+        lost.append(client.regret(t, arms[x]))
+        so_far.append(len(asked))
+        errors.append(client.error(np.linalg.solve(M, lam * xr + (1 - lam) * tt)))
+    return RoundRun(np.array(pulled), asked, np.cumsum(lost), np.array(so_far), np.array(errors))
 
 
-def shared_linucb(arms_list, theta, noise_z, sigma_noise, horizon, *, alpha=0.5, lam=1.0, delta=0.1, sigma=None, S=1.0):
-    """LinUCB with one V and y for all clients: all choose with the last round's, then all are added.
+def shared_linucb(clients, rounds, *, alpha=0.5, lam=1.0, delta=0.1, sigma=None, S=1.0):
+    """LinUCB with one V and y for all clients: those who play choose with the last round's, then all are added.
 
-    arms_list: M arrays (K_i, d); noise_z (T, M).
+    rounds: of `who_plays`, for each round a list of (client, own round). Returns the run and its communication (T,): of
+    each who plays d + 1 scalars up, and d^2 + d down.
     """
-    ridge = Ridge(len(theta), lam, alpha, delta, sigma_noise if sigma is None else sigma, S)
-    gaps = [np.max(arms @ theta) - arms @ theta for arms in arms_list]
-    pulled, regret, errors = [], [], []
-    for t in range(1, horizon + 1):
-        choices = [first_argmax(ridge.ucb(arms)) for arms in arms_list]
-        for i, (arms, a) in enumerate(zip(arms_list, choices, strict=True)):
-            ridge.add(arms[a], arms[a] @ theta + sigma_noise * noise_z[t - 1, i])
+    d = len(clients[0].theta)
+    ridge = Ridge(d, lam, alpha, delta, clients[0].sigma if sigma is None else sigma, S)
+    pulled, lost, errors, sent = [], [], [], []
+    for present in rounds:
+        choices = [first_argmax(ridge.ucb(clients[i].see(own))) for i, own in present]
+        lost.append(0.0)
+        for (i, own), a in zip(present, choices, strict=True):
+            x = clients[i].see(own)[a]
+            ridge.add(x, clients[i].reward(own, x))
+            lost[-1] += clients[i].regret(own, x)
         pulled.append(choices)
-        regret.append(sum(gap[a] for gap, a in zip(gaps, choices, strict=True)))
-        errors.append(np.linalg.norm(ridge.theta_hat() - theta))
-    return RoundRun(np.array(pulled), [], np.cumsum(regret), np.array(errors))
+        errors.append(np.mean([client.error(ridge.theta_hat()) for client in clients]))
+        sent.append(len(present) * (d + 1) + d**2 + d)
+    nothing = np.zeros(len(rounds), dtype=int)
+    return RoundRun(pulled, [], np.cumsum(lost), nothing, np.array(errors)), np.cumsum(sent)

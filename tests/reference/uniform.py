@@ -2,13 +2,15 @@
 
 import numpy as np
 
+from tests.reference.rounds import RoundRun
 
-def uniform(arms_list, theta, horizon):
-    """Regret (T,) of clients that play their arms in turn. arms_list: M arrays (K, d)."""
-    lost, regret = 0.0, []
+
+def uniform(client, horizon):
+    """A client that plays its arms in turn and estimates 0."""
+    pulled, lost = [], []
     for t in range(horizon):
-        for arms in arms_list:
-            means = arms @ theta
-            lost += means.max() - means[t % len(arms)]
-        regret.append(lost)
-    return np.array(regret)
+        arms = client.see(t)
+        pulled.append(t % len(arms))
+        lost.append(client.regret(t, arms[t % len(arms)]))
+    errors = np.full(horizon, client.error(0 * client.theta))
+    return RoundRun(np.array(pulled), [], np.cumsum(lost), np.zeros(horizon, dtype=int), errors)
