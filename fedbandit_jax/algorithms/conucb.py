@@ -69,7 +69,10 @@ class ConUCB(RoundAlgorithm):
     def choose(self, state: State, client: Client, key: Key[Array, ""]) -> Int[Array, ""]:
         alpha, alpha_t = self.radii(state, client)
         means, widths = regression.means_and_widths(state.ridge, client.arms)
-        spread = state.spread if client.fixed else regression.quadratic_forms(client.arms, state.spread)
+        spread = state.spread
+        if not client.fixed:
+            first = 1 / (state.ridge.prior**2 * self.lam_t)
+            spread = regression.rounded_to(first, regression.quadratic_forms(client.arms, state.spread))
         lengths, lengths_t = regression.square_root(widths), regression.square_root(spread)
         scores = means + self.lam * alpha * lengths + (1 - self.lam) * alpha_t * lengths_t
         return argmax(jnp.where(client.mask, scores, -jnp.inf))

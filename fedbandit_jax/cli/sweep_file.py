@@ -32,7 +32,7 @@ from fedbandit_jax import _checks, datasets
 from fedbandit_jax.clocks.base import REGISTRY, Algorithm
 from fedbandit_jax.engine.calls import sweep
 from fedbandit_jax.worlds.catalog import Catalog
-from fedbandit_jax.worlds.world import World
+from fedbandit_jax.worlds.world import FIELDS, World
 
 NOT_IN_FILES = ("catalog", "algorithms", "progress", "options")
 DATA = ("path", "kind", "num_arms", "num_users", "num_key_terms", "dim", "features", "user_norm", "normalise", "seed")
@@ -97,7 +97,7 @@ def worlds(path: Path, given: Any) -> list[World]:
     for table in tables:
         if not isinstance(table, dict):
             _checks.fail("world", table, "it must be a table, [world], or several, [[world]]")
-        check_keys(path, "[world]", table, World.__dataclass_fields__)
+        check_keys(path, "[world]", table, FIELDS)
     return [World(**table) for table in tables]
 
 

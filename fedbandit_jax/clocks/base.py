@@ -11,7 +11,7 @@ from fedbandit_jax import _checks
 from fedbandit_jax._parameters import Configured, annotated, declared
 from fedbandit_jax.worlds.catalog import Catalog
 from fedbandit_jax.worlds.problem import Problem
-from fedbandit_jax.worlds.world import World
+from fedbandit_jax.worlds.world import FIELDS, World
 
 REGISTRY: dict[str, type["Algorithm"]] = {}
 NOTHING: dict[str, Any] = {}
@@ -38,7 +38,7 @@ MEANS = ("conversations", "theta_error")  # over clients; all others are sums
 IDENTITY = (
     *("run", "name", "dataset", "algorithm", "label", "hyperparameters"),
     *("clients", "arms", "horizon", "noise", "user", "seed", "at"),
-    *("world", *World.__dataclass_fields__),
+    *("world", *FIELDS),
 )
 COLUMNS = (*IDENTITY, "round", "phase", *Trace._fields, "count", "mean", "sd", "low", "high")
 QUANTILE = re.compile(r"q\d+(\.\d+)?")

@@ -23,7 +23,7 @@ from fedbandit_jax.engine.batches import Batch
 from fedbandit_jax.engine.code import is_package
 from fedbandit_jax.engine.files import lock, write_whole
 from fedbandit_jax.engine.identity import as_json, manifest_of, package_hyperparameters, run_ids
-from fedbandit_jax.engine.sweep import Sweep
+from fedbandit_jax.engine.sweep import Sweep, name_of_run
 from fedbandit_jax.results.folders import (
     CURVES,
     META,
@@ -67,7 +67,6 @@ class Store:
     def __init__(self, sweep: Sweep, batches: list[Batch], runs: pd.DataFrame) -> None:
         self.sweep, self.batches, self.runs = sweep, batches, runs
         self.cells = sweep.settings_of_cells()
-        self.hyperparameters = {name for cell in sweep.cells for name in cell.algorithm.hyperparameters()}
         self.failed: list[str] = []
         self.own_learners_failed = False  # those of the package keep to the arms that there are
         self.tables: list[tuple[np.ndarray, Columns, Columns]] = []  # rows, with their curves and phases
@@ -114,9 +113,7 @@ class Store:
 
     def name_of(self, row: int) -> str:
         run = self.runs.iloc[row]
-        where = self.cells[run["cell"]] | {"user": run["user"], "seed": run["seed"]}
-        names = [name for name in where if name not in ("algorithm", "label", *self.hyperparameters)]
-        return f"{where['label']} ({', '.join(f'{name}={where[name]}' for name in names)})"
+        return name_of_run(self.cells[run["cell"]], run["user"], run["seed"])
 
     def results(self, settings: dict[str, Any]) -> Results:
         """All runs, in the order of the table; an error, which has the finite ones, if others were not."""
@@ -356,10 +353,10 @@ class FolderStore(Store):
         The word of one that is usually a number, such as C="realised", leaves its column empty; `hyperparameters` has
         all of them, also those of other algorithms.
         """
-        own = [as_json(cell.algorithm.hyperparameters()) for _, cell in self.sweep.catalogs_and_cells()]
-        texts = [json.dumps(values) for values in own]
-        worlds = [json.dumps(as_json(content_of(cell.world))) for _, cell in self.sweep.catalogs_and_cells()]
-        found = {"hyperparameters": pa.array(texts, pa.string()), "world": pa.array(worlds, pa.string())}
+        cells = [cell for _, cell in self.sweep.catalogs_and_cells()]
+        own = [as_json(cell.algorithm.hyperparameters()) for cell in cells]
+        texts = {"hyperparameters": own, "world": [as_json(content_of(cell.world)) for cell in cells]}
+        found = {name: pa.array(list(map(json.dumps, values)), pa.string()) for name, values in texts.items()}
         for name in (RUN.keys() & self.cells[0].keys()) - found.keys():
             found[name] = pa.array([cell[name] for cell in self.cells], RUN[name])
         for name, default in sorted(package_hyperparameters().items()):

@@ -22,7 +22,7 @@ from fedbandit_jax.engine.cells import MAX_HORIZON, Cell, check_algorithms, make
 from fedbandit_jax.engine.code import is_package
 from fedbandit_jax.results.labels import fields_that_vary
 from fedbandit_jax.worlds.catalog import Catalog
-from fedbandit_jax.worlds.world import World, content_of
+from fedbandit_jax.worlds.world import FIELDS, content_of
 
 FLOAT32_HORIZON = 2**20  # beyond it, round counts and estimates need float64
 LANE_BYTES = 80  # of a lane: its cell, client, user, seed and keys
@@ -130,6 +130,13 @@ class Sweep:
         return [(catalog, cell) for catalog in self.catalogs for cell in self.cells]
 
 
+def name_of_run(cell: dict[str, Any], user: int, seed: int) -> str:
+    """In an error: its label and where it plays, of the settings of its cell."""
+    names = ["dataset", *list(cell)[3 : list(cell).index("noise") + 1]]  # behind the label
+    where = {name: cell[name] for name in names} | {"user": user, "seed": seed}
+    return f"{cell['label']} ({', '.join(f'{name}={value}' for name, value in where.items())})"
+
+
 def make_sweep(
     catalog: Any,
     algorithms: Any,
@@ -174,7 +181,7 @@ def check_own_worlds(sweep: Sweep) -> None:
     hyperparameters = {field.name for kind in algorithms for field in dataclasses.fields(kind)}  # type: ignore[arg-type]
     worlds = {id(cell.world): cell for cell in sweep.cells if not is_package(type(cell.world))}
     for cell in worlds.values():
-        own = [name for name in cell.world.hyperparameters() if name not in World.__dataclass_fields__]
+        own = [name for name in cell.world.hyperparameters() if name not in FIELDS]
         for name in own:
             if is_column(name) or name in hyperparameters:
                 _checks.fail(f"a field of {type(cell.world).__name__}", name, "that name is a column of the results")

@@ -47,6 +47,7 @@ class Ridge(NamedTuple):
     theta: Float[Array, " d"]
     log_det: Float[Array, ""]  # log det V
     observations: Float[Array, ""]  # of all kinds
+    prior: Float[Array, ""]
     reference: Float[Array, " d"]
     pulls: FixedArms | RedrawnArms
     extra_gram: Float[Array, "d d"]  # of observations that are not pulls
@@ -95,6 +96,7 @@ def start(arms: Float[Array, "K d"], prior: Real, *, fixed: bool = True) -> Ridg
         theta=per_dim,
         log_det=d * jnp.log(prior),
         observations=jnp.zeros((), arms.dtype),
+        prior=prior,
         reference=per_dim,
         pulls=pulls,
         extra_gram=square,
@@ -112,7 +114,12 @@ def means_and_widths(ridge: Ridge, arms: Float[Array, "K d"]) -> tuple[Float[Arr
     """x.theta and x' V^-1 x of the arms of a round."""
     if isinstance(ridge.pulls, FixedArms):
         return ridge.pulls.means, ridge.pulls.widths
-    return matvec(arms, ridge.theta), quadratic_forms(arms, ridge.inverse)
+    return matvec(arms, ridge.theta), rounded_to(1 / ridge.prior, quadratic_forms(arms, ridge.inverse))
+
+
+def rounded_to(first: Float[Array, ""], widths: Float[Array, " K"]) -> Float[Array, " K"]:
+    """Widths that only rounding tells from those of unit arms at first are these: ties break by index."""
+    return jnp.where(jnp.abs(widths - first) < UNIT * first, first, widths)
 
 
 def quadratic_forms(rows: Float[Array, "n d"], matrix: Float[Array, "d d"]) -> Float[Array, " n"]:

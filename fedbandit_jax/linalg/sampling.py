@@ -99,5 +99,13 @@ def sum_of_uniforms(key: Key[Array, ""], counts: Float[Array, " n"]) -> Float[Ar
     return jax.lax.fori_loop(1, DIGITS + 1, add, half)
 
 
-def binomial(key: Key[Array, ""], counts: Float[Array, " n"], shares: Float[Array, " n"]) -> Any:
-    return jax.random.binomial(key, counts, jnp.clip(shares, 0, 1), dtype=counts.dtype)
+def binomial(key: Key[Array, ""], counts: Float[Array, " n"], shares: Float[Array, " n"]) -> Float[Array, " n"]:
+    """Binomial numbers, each from a key of its own, so that none depends on how many others there are.
+
+    float32 and float64 draw different ones: the numbers that JAX makes them of are of the same precision as they.
+    """
+
+    def one(i: Int[Array, ""], count: Float[Array, ""], share: Float[Array, ""]) -> Any:
+        return jax.random.binomial(jax.random.fold_in(key, i), count, share, dtype=counts.dtype)
+
+    return jax.vmap(one)(jnp.arange(counts.size, dtype=jnp.int32), counts, jnp.clip(shares, 0, 1))

@@ -10,6 +10,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
+from pandas.api.types import is_numeric_dtype
 
 from fedbandit_jax.results.drawing import NARROW, Line, Look, draw_curves, lowest_mean, scale
 from fedbandit_jax.results.selection import varied_settings
@@ -40,11 +41,11 @@ def across(table: pd.DataFrame) -> tuple[str, ...]:
 
 
 def split(table: pd.DataFrame, names: Sequence[str]) -> Iterator[tuple[Where, pd.DataFrame]]:
-    """The rows of each panel: numbers in order, data sets as they come."""
+    """The rows of each panel: numbers in order, words as they come."""
     if not names:
         yield (), table
         return
-    numbers = [name for name in names if name != "dataset"]
+    numbers = [name for name in names if is_numeric_dtype(table[name])]
     table = table.sort_values(numbers, kind="stable") if numbers else table
     yield from table.groupby(list(names), sort=False)
 

@@ -17,7 +17,6 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key
 
-from fedbandit_jax.linalg.sampling import scaled
 from fedbandit_jax.worlds.problem import Problem
 from fedbandit_jax.worlds.world import World
 
@@ -240,8 +239,7 @@ def uniforms(key: Key[Array, ""], shape: tuple[int, ...], dtype: Any) -> Float[A
 
 def arrivals(key: Key[Array, ""], block: Int[Array, ""] | int, clients: Int[Array, ""]) -> Int[Array, " BLOCK"]:
     """Which client comes in each round of a block, uniformly."""
-    words = jax.random.bits(jax.random.fold_in(key, block), (BLOCK,), jnp.uint32)
-    return scaled(words, jnp.broadcast_to(clients.astype(jnp.uint32), words.shape)).astype(jnp.int32)
+    return jax.random.randint(jax.random.fold_in(key, block), (BLOCK,), 0, clients, jnp.int32)
 
 
 def own_rounds(

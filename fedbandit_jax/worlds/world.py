@@ -5,7 +5,7 @@ Axis letters: K arms of a client, A arms of the pool, n of any vectors, d dimens
 
 import math
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import lru_cache
 from typing import Any, ClassVar
 
@@ -141,6 +141,9 @@ class World(Configured):
                 f"horizon={horizon} counts the plays of all clients with arrivals='one': of {clients}, some never come",
                 stacklevel=2,
             )
+
+
+FIELDS = tuple(field.name for field in fields(World))
 
 
 def content_of(world: World) -> dict[str, Any]:

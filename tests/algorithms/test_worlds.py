@@ -389,14 +389,12 @@ def test_neighbours_and_padding_change_nothing(world, learner):
     check_neighbours(LEARNERS[learner], WORLDS[world], {}, {"shape": (5, 8)})
 
 
-@pytest.mark.xfail(strict=True, reason="the binomial numbers of some arms depend on how many others there are")
 def test_neighbours_and_padding_change_no_phase():
     """Sums of rewards are drawn for all arms at once, and those of real arms do not depend on how many there are."""
     plain = {"clients": M, "arms": 9, "horizon": 1500, "catalog": PHASED}
     check_neighbours(fb.FedConPE(**SCALE), PHASE_WORLDS["clicks"], plain, {"shape": (4, 12)})
 
 
-@pytest.mark.xfail(strict=True, reason="where arms are redrawn, rounding and not the index breaks ties of unit arms")
 def test_ties_of_redrawn_unit_arms_break_by_index():
     """Before anything is known, all unit arms are as good as each other, and the first is pulled, as on fixed arms."""
     world, seeds = fb.World(contexts="redrawn"), range(20)
