@@ -113,7 +113,7 @@ class Store:
 
     def name_of(self, row: int) -> str:
         run = self.runs.iloc[row]
-        return name_of_run(self.cells[run["cell"]], run["user"], run["seed"])
+        return name_of_run(self.cells[run["cell"]], int(run["user"]), int(run["seed"]))
 
     def results(self, settings: dict[str, Any]) -> Results:
         """All runs, in the order of the table; an error, which has the finite ones, if others were not."""
