@@ -37,8 +37,8 @@ def make_problem(seed, *, clients=3, arms=14, noise=0.3, horizon=4000, shape=Non
     )
 
 
-# Apart, so that what is told of the plan are the very numbers that it is carried out with: compiled together, some would
-# be worked out twice, and in float32 rounded differently.
+# Apart, so that what is told of the plan are the very numbers that it is carried out with: compiled together, some
+# would be worked out twice, and in float32 rounded differently.
 make_plan = jax.jit(lambda algorithm, *given: algorithm.plan(*given))
 carry_out = jax.jit(lambda algorithm, *given: algorithm.carry_out(*given))
 

@@ -3,6 +3,7 @@
 import dataclasses
 import re
 import warnings
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -284,3 +285,23 @@ def test_numbers_share_a_program_and_words_do_not(traced):
     words = [fb.World(**{field: values[-1]}) for field, values in VALUES.items() if field != "preferences"]
     results = fb.sweep(CATALOG, fb.Uniform(), world=[fb.World(preferences="own"), *words], **setting)
     assert (len(traced), results.settings["programs"]) == (6, 6)
+
+
+CONLINUCB = Path(__file__).parents[3] / "shared" / "data" / "conlinucb-lastfm"
+
+
+@pytest.mark.skipif(not CONLINUCB.is_dir(), reason="the features published with ConLinUCB are not here")
+def test_regret_on_the_features_published_with_conlinucb():
+    """Constants of its first public configuration, 100 users, 50 arms redrawn, T=200; reference values have s.e. 0.25.
+
+    They were computed with the formulas of the public classes on other draws, so differences have about sqrt(2) times
+    that error.
+    """
+    catalog = fb.datasets.conlinucb(CONLINUCB)
+    users = np.random.default_rng(123).permutation(500)[:100]
+    learners = [fb.LinUCB(), fb.ConLinUCB(strategy="MCR", alpha=0.1, lam=0.1)]
+    world = fb.World(contexts="redrawn", shared_noise=True)
+    results = fb.simulate(catalog, learners, clients=1, arms=50, horizon=200, users=users, world=world)
+    found = results.summary().set_index("label")["mean"]
+    assert found["LinUCB"] == pytest.approx(10.35, abs=4 * 0.25 * np.sqrt(2))
+    assert found["ConLinUCB-MCR"] == pytest.approx(8.53, abs=4 * 0.25 * np.sqrt(2))
