@@ -112,7 +112,7 @@ def test_the_build_makes_these_pages(hooks):
 
 def test_there_are_blocks():
     assert len(PAGES) >= 15
-    assert len(TOML) == 2
+    assert len(TOML) == 3
     assert len([line for line in SHELL if line.startswith("fedbandit ")]) > 15
 
 

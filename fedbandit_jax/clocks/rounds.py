@@ -242,11 +242,10 @@ def play_rounds(
 
     def ask(state: Any, t: Int[Array, ""], asked: Int[Array, ""], due: Int[Array, ""]) -> tuple[Any, Info]:
         assert isinstance(stage, Alone)
-        drawn = stage.draw(t // BLOCK)
-        round, _ = stage.round(drawn, t)
+        round = stage.round_alone(t)
         questions = Questions(
             due,
-            lambda i, x: stage.answer(drawn, t, asked + i, x),
+            lambda i, x: stage.answer(round, t, asked + i, x),
             lambda i: jax.random.fold_in(stage.question_key, asked + i),
         )
         return state_and_info(learner.ask(state, meet(round), questions), state)

@@ -20,6 +20,7 @@ MOST_LINES = 12  # of a panel
 MOST_PANELS = 36
 MOST_COLUMNS = 6
 LEAST_WIDTH, LEAST_HEIGHT = 1.6, 1.5  # inches of a panel
+LONGEST_TITLE = 12  # letters that fit above the narrowest panel; longer ones have two lines
 NAMES = 0.4  # inches of titles and names of axes
 SMALLER = 0.7  # markers than in a single panel
 FLAT = 3  # times as high as another panel, and the other would be flat on the same axis
@@ -134,7 +135,8 @@ def name_panels(grid: np.ndarray, at: Mapping[Where, Cell], names: Sequence[str]
     last = grid.shape[1] - 1
     for where, (row, column) in at.items():
         told = [f"{name}={show(value)}" for name, value in zip(names, where, strict=True)]
-        grid[0 if len(names) == 2 else row, column].set_title(told[0], fontsize="medium")
+        title = told[0] if len(told[0]) <= LONGEST_TITLE else told[0].replace("=", "\n", 1)
+        grid[0 if len(names) == 2 else row, column].set_title(title, fontsize="medium")
         if len(names) == 2 and not grid[row, last].texts:
             beside = grid[row, last]
             beside.text(1.03, 0.5, told[1], rotation=270, va="center", transform=beside.transAxes)

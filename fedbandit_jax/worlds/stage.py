@@ -79,6 +79,11 @@ class Alone(NamedTuple):
         redrawn = jax.tree.map(lambda x: x[place], drawn.arms)
         return self.with_arms(redrawn, t, drawn.chance[place]), seen
 
+    def round_alone(self, t: Int[Array, ""]) -> Round:
+        """Round t, drawn without the others of its block."""
+        redrawn = None if self.world.fixed else jax.tree.map(lambda x: x[0], self.draw_arms(t[None]))
+        return self.with_arms(redrawn, t, self.draw_chance(t // BLOCK)[t % BLOCK])
+
     def with_arms(self, redrawn: Any, t: Int[Array, ""], chance: Float[Array, ""]) -> Round:
         if self.standing is not None:
             return Round(self.arms, self.mask, *self.standing, chance)
@@ -96,12 +101,12 @@ class Alone(NamedTuple):
         return mean + chance if self.additive else self.world.reward(mean, chance, self.noise)
 
     def answer(
-        self, drawn: Drawn, t: Int[Array, ""], question: Int[Array, ""] | int, x: Float[Array, " d"]
+        self, round: Round, t: Int[Array, ""], question: Int[Array, ""] | int, x: Float[Array, " d"]
     ) -> Float[Array, ""]:
         """What the user says of an arm or key term before the pull of round t; questions of a run count from 0."""
         mean = self.world.mean(x[None], self.world.theta_at(self.theta, t))[0]
         if self.world.shared_noise:
-            return self.reward(mean, drawn.chance[t % BLOCK])
+            return self.reward(mean, round.chance)
         u = uniforms(jax.random.fold_in(self.question_key, question), (), mean.dtype)
         return self.world.reward(mean, u, self.noise)
 
@@ -162,8 +167,8 @@ class Together(NamedTuple):
     def round(self, drawn: Drawn, t: Int[Array, ""], seen: tuple = ()) -> tuple[Round, tuple]:
         rounds = jax.vmap(lambda one, drawn: one.round(drawn, t)[0], in_axes=(EACH_CLIENT, 0))(self.clients, drawn)
         M, K, d = rounds.arms.shape
-        mask, means, losses = (x.reshape(M * K) for x in (rounds.mask, rounds.means, rounds.losses))
-        return Round(rounds.arms.reshape(M * K, d), mask, means, losses, rounds.chance), seen
+        mask, means, lost = (x.reshape(M * K) for x in (rounds.mask, rounds.means, rounds.losses))
+        return Round(rounds.arms.reshape(M * K, d), mask, means, lost, rounds.chance), seen
 
     def reward(self, mean: Float[Array, " M"], chance: Float[Array, " M"]) -> Float[Array, " M"]:
         return self.clients.reward(mean, chance)
@@ -198,9 +203,7 @@ class OneByOne(NamedTuple):
         one = self.clients._replace(
             **{name: jax.tree.map(lambda x: x[who], getattr(self.clients, name)) for name in EACH}
         )
-        chance = one.draw_chance(own // BLOCK)[own % BLOCK]
-        redrawn = None if self.world.fixed else jax.tree.map(lambda x: x[0], one.draw_arms(own[None]))
-        return one.with_arms(redrawn, own, chance), seen.at[who].add(1)
+        return one.round_alone(own), seen.at[who].add(1)
 
     def reward(self, mean: Float[Array, ""], chance: Float[Array, ""]) -> Float[Array, ""]:
         return self.clients.reward(mean, chance)
