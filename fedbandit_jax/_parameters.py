@@ -8,6 +8,7 @@ import numbers
 from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
+from types import FunctionType
 from typing import Any, ClassVar, TypeVar
 
 import jax
@@ -147,6 +148,15 @@ class Configured:
         for name, value in [*zip(names, leaves, strict=True), *fixed]:
             object.__setattr__(new, name, value)
         return new
+
+
+def check_no_methods(what: str, kind: type) -> None:
+    """No field has the name of a method that it would hide."""
+    for name in (name for part in kind.__mro__ for name in annotated(part)):
+        for part in kind.__mro__[1:]:
+            method = isinstance(vars(part).get(name), FunctionType | property | classmethod)
+            if method and name not in annotated(part):
+                _checks.fail(what, name, f"that name is a method of {part.__name__}")
 
 
 def static_names(kind: type[Configured]) -> set[str]:

@@ -86,5 +86,5 @@ class ConLinUCB(LinUCB):
 
 
 def spanner_pick(key: Key[Array, ""], rank: Int[Array, ""]) -> Int[Array, ""]:
-    """A uniform draw from range(rank), from another key than the question's noise."""
-    return jax.random.randint(jax.random.fold_in(key, 1), (), 0, rank, jnp.int32)
+    """A uniform draw from range(rank)."""
+    return jax.random.randint(key, (), 0, rank, jnp.int32)

@@ -2,13 +2,12 @@
 
 import dataclasses
 import re
-from types import FunctionType
 from typing import Any, ClassVar, NamedTuple
 
 from jaxtyping import Array, Float, Key
 
 from fedbandit_jax import _checks
-from fedbandit_jax._parameters import Configured, annotated, declared
+from fedbandit_jax._parameters import Configured, annotated, check_no_methods, declared
 from fedbandit_jax.worlds.catalog import Catalog
 from fedbandit_jax.worlds.problem import Problem
 from fedbandit_jax.worlds.world import FIELDS, World
@@ -129,7 +128,4 @@ def check_names(kind: type) -> None:
     for name in (name for part in kind.__mro__ for name in annotated(part)):
         if is_column(name):
             _checks.fail(what, name, "that name is a column of the results")
-        for part in kind.__mro__[1:]:
-            method = isinstance(vars(part).get(name), FunctionType | property | classmethod)
-            if method and name not in annotated(part):
-                _checks.fail(what, name, f"that name is a method of {part.__name__}")
+    check_no_methods(what, kind)

@@ -281,6 +281,9 @@ def check_own_world(world: World, shape: Shape) -> None:
     """The methods that the clocks call, given numbers of the right shape."""
     for name in ("theta_at", "mean", "reward", "sum_of_rewards", "sigma", "draw", "arms"):
         check_method(world, World, name)
+    if world.fixed and (type(world).draw is not World.draw or type(world).arms is not World.arms):
+        name = type(world).__name__
+        _checks.fail(f"contexts of {name}", world.contexts, "it has its own arms of a round, so it must be 'redrawn'")
     leaves, structure = jax.tree.flatten(world)
     with jax.enable_x64(shape.dtype == "float64"):
         traced = jax.tree.unflatten(structure, [shape.array()] * len(leaves))

@@ -272,11 +272,11 @@ def diagnose(
 ) -> dict[str, Array]:
     """What every phase elimination tells of a phase, given the arms active before and after it.
 
-    active_*: arms active when it starts, over clients; good_event: |theta_hat.a - theta.a| <= radius for all of them,
-    theta that of the client;
+    active_*: arms active when it starts, over clients; good_event: |theta_hat.a - mean of a| <= radius for all of them,
+    the mean that of the client's user;
     max_gap: the largest true gap among them; best_arm_active: after the elimination, at every client.
     """
-    errors = jnp.abs(jnp.einsum("mkd,md->mk", problem.arms, theta_hat[None] - problem.theta))
+    errors = jnp.abs(problem.arms @ theta_hat - problem.means)
     real = problem.client_mask
     num_active = before.sum(axis=1).astype(errors.dtype)
     best = problem.arm_mask & (problem.gaps == 0)

@@ -78,7 +78,7 @@ def draw(
     own_key = jax.random.fold_in(key, client * (MAX_PHASES + 1) + phase)
     u = jax.random.uniform(own_key, (2 + d + K,), jnp.float32, lowest, 1)
     normals = (np.float32(np.sqrt(2)) * lax.erf_inv(u)).astype(dtype)
-    keys = jax.random.split(own_key) if with_keys else None
+    keys = jax.random.split(jax.random.fold_in(own_key, 1)) if with_keys else None
     return Randomness(normals[2 + d :], normals[2 : 2 + d], ((u[:2] + 1) / 2).astype(dtype), keys)
 
 

@@ -42,7 +42,7 @@ class Client(NamedTuple):
     arms: Float[Array, "K d"]
     mask: Bool[Array, " K"]  # False where arms are padding
     key_terms: Float[Array, "J d"]
-    noise: Float[Array, ""]  # standard deviation of rewards and answers
+    noise: Float[Array, ""]  # subgaussian constant of rewards and answers: their standard deviation, or 1 for clicks
     context: Any = ()  # what the learner worked out from the key terms, see RoundAlgorithm.context
     user_bound: Float[Array, ""] | float = 1.0  # S: no user has a larger norm
     fixed: bool = True  # the arms stay as they are
@@ -246,7 +246,7 @@ def play_rounds(
         questions = Questions(
             due,
             lambda i, x: stage.answer(round, t, asked + i, x),
-            lambda i: jax.random.fold_in(stage.question_key, asked + i),
+            lambda i: jax.random.fold_in(jax.random.fold_in(stage.question_key, asked + i), 1),  # not its answer's
         )
         return state_and_info(learner.ask(state, meet(round), questions), state)
 

@@ -40,11 +40,15 @@ class Cell:
             "clients": self.clients,
             "arms": self.arms,
             "horizon": self.horizon,
-            "noise": float(self.world.sigma(self.noise)),
+            "noise": sigma_of(self.world, self.noise),
         }
 
     def steps(self, dim: int) -> int:
         return self.algorithm.steps(**self.setting(dim))
+
+    @property
+    def pulls_a_round(self) -> int:
+        return self.clients if self.world.arrivals == "all" else 1
 
     @property
     def group(self) -> tuple:
@@ -99,10 +103,23 @@ def check_worlds(given: Any) -> list[World]:
             name = type(one).__name__
             raise ValueError(f"{name} has no fields: decorate class {name} with @dataclass(frozen=True, kw_only=True)")
         found += expand(one)
+    for one in found:
+        sigma_of(one)
     if not found:
         _checks.fail("world", given, "it must name at least one world")
     check_different("world", found)
     return found
+
+
+def sigma_of(world: World, noise: float = 0.1) -> float:
+    """What learners are told of the noise, one number."""
+    try:
+        return float(world.sigma(noise))
+    except (TypeError, ValueError):
+        name = f"{type(world).__name__}.sigma"
+        raise ValueError(
+            f"{name} is not allowed: it must be a method sigma(self, noise) that returns a number"
+        ) from None
 
 
 def check_algorithms(given: Any) -> list[Algorithm]:

@@ -30,6 +30,7 @@ class Progress:
         disabled = None if shown is None else callable(shown) or not shown
         layout = "{desc}{percentage:3.0f}%|{bar}| [{elapsed}{postfix}]"  # tqdm's rate would count compilation
         self.cell_of_run, self.clients_of_run = runs["cell"].to_numpy(), runs["clients"].to_numpy()
+        self.pulls_of_run = runs["pulls"].to_numpy()  # in a round
         self.clients, self.clients_done = int(self.clients_of_run.sum()), 0
         self.bar = tqdm(total=self.clients, delay=2, disable=disabled, bar_format=layout)
         self.left = np.bincount(self.cell_of_run, minlength=num_cells)  # runs of each cell
@@ -68,7 +69,7 @@ class Progress:
         now = time.perf_counter()
         self.busy, self.since = self.busy + now - self.since, now
         clients = self.take_off(rows)
-        self.played += float(clients) * horizon
+        self.played += float(self.pulls_of_run[rows].sum()) * horizon
         self.played_clients += clients
         self.done_here += clients
         self.say_if_long()

@@ -121,6 +121,7 @@ class Sweep:
                 "user": np.tile(np.repeat(self.users, len(self.seeds)), self.num_cells),
                 "seed": np.tile(self.seeds, self.num_cells * len(self.users)),
                 "clients": np.repeat([cell.clients for _, cell in self.catalogs_and_cells()], pairs),
+                "pulls": np.repeat([cell.pulls_a_round for _, cell in self.catalogs_and_cells()], pairs),
                 "batch": batch_of_run,
                 "share": share,
             }

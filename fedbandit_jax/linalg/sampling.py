@@ -58,6 +58,14 @@ def scaled(words: UInt32[Array, "*n"], below: UInt32[Array, "*n"]) -> UInt32[Arr
     return ((words >> 16) * below + (((words & 0xFFFF) * below) >> 16)) >> 16
 
 
+def high_word(words: UInt32[Array, "*n"], below: UInt32[Array, ""]) -> UInt32[Array, "*n"]:
+    """floor(words below / 2^32), uniform in range(below), for any below < 2^32: the product of halves, with carries."""
+    high, low, high_below, low_below = words >> 16, words & 0xFFFF, below >> 16, below & 0xFFFF
+    one, other = high * low_below, low * high_below
+    carry = ((one & 0xFFFF) + (other & 0xFFFF) + ((low * low_below) >> 16)) >> 16
+    return high * high_below + (one >> 16) + (other >> 16) + carry
+
+
 def after_swaps(target: Int[Array, " count"]) -> Int[Array, " count"]:
     """What Fisher and Yates's shuffle puts first: step j swaps position j with position target[j] >= j.
 

@@ -36,10 +36,10 @@ def meets(table: pd.DataFrame, conditions: Mapping[str, Any]) -> np.ndarray:
     An algorithm that is named, by its title or label, is not asked for hyperparameters that it does not have.
     """
     named = "algorithm" in conditions or "label" in conditions
+    of_all = ("algorithm", "label", *places(table), "user", "seed")
     found = np.ones(len(table), bool)
     for name, value in conditions.items():
         column = table[name] if name in table else pd.Series(np.nan, table.index)
-        of_all = ("algorithm", "label", *places(table), "user", "seed")
         missing = [None] if named and name not in of_all else []
         found &= np.any([equals(column, entry) for entry in (*_checks.as_list(value), *missing)], axis=0)
     return found

@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key
 
+from fedbandit_jax.linalg.sampling import high_word
 from fedbandit_jax.worlds.problem import Problem
 from fedbandit_jax.worlds.world import World
 
@@ -92,7 +93,7 @@ class Alone(NamedTuple):
             assert self.pool is not None
             arms = jnp.where(self.mask[:, None], self.world.arms(redrawn, self.pool), 0)
         if self.pool_means is None:
-            means = self.world.mean(arms, self.world.theta_at(self.theta, t))
+            means = whole(self.world.mean(arms, self.world.theta_at(self.theta, t)), self.mask)
         else:
             means = jnp.where(self.mask, self.pool_means[redrawn], 0)
         return Round(arms, self.mask, means, losses(means, self.mask), chance)
@@ -129,7 +130,7 @@ def stages_of(problem: Problem, key: Key[Array, ""]) -> Alone:
     chances = jax.vmap(jax.random.fold_in, in_axes=(0, None))
     world, pool, standing, pool_means = problem.world, problem.pool, None, None
     if world.stationary and world.fixed:
-        means = problem.means
+        means = jax.vmap(whole)(problem.means, problem.arm_mask)
         standing = means, jax.vmap(losses)(means, problem.arm_mask)
     elif world.stationary and type(world).draw is World.draw and type(world).arms is World.arms:
         assert pool is not None
@@ -171,7 +172,7 @@ class Together(NamedTuple):
         return Round(rounds.arms.reshape(M * K, d), mask, means, lost, rounds.chance), seen
 
     def reward(self, mean: Float[Array, " M"], chance: Float[Array, " M"]) -> Float[Array, " M"]:
-        return self.clients.reward(mean, chance)
+        return jax.vmap(self.clients.reward)(mean, chance)
 
     def error(self, theta_hat: Float[Array, " d"], t: Int[Array, ""], seen: Any = ()) -> Float[Array, ""]:
         return mean_error(self.clients, theta_hat, jnp.broadcast_to(t, self.clients.theta.shape[:1]))
@@ -222,6 +223,11 @@ def mean_error(clients: Alone, theta_hat: Float[Array, " d"], t: Int[Array, " M"
     return jnp.where(real, errors, 0).sum() / real.sum()
 
 
+def whole(means: Float[Array, " K"], mask: Bool[Array, " K"]) -> Float[Array, " K"]:
+    """NaN throughout if a real arm's mean is NaN, as that of a world of one's own may be: a maximum would skip it."""
+    return jnp.where((mask & jnp.isnan(means)).any(), jnp.nan, means)
+
+
 def losses(means: Float[Array, " K"], mask: Bool[Array, " K"]) -> Float[Array, " K"]:
     """Best mean less the arm's; NaN for padding, as a learner that pulls it has no regret that counts.
 
@@ -242,7 +248,8 @@ def uniforms(key: Key[Array, ""], shape: tuple[int, ...], dtype: Any) -> Float[A
 
 def arrivals(key: Key[Array, ""], block: Int[Array, ""] | int, clients: Int[Array, ""]) -> Int[Array, " BLOCK"]:
     """Which client comes in each round of a block, uniformly."""
-    return jax.random.randint(jax.random.fold_in(key, block), (BLOCK,), 0, clients, jnp.int32)
+    words = jax.random.bits(jax.random.fold_in(key, block), (BLOCK,), jnp.uint32)
+    return high_word(words, clients.astype(jnp.uint32)).astype(jnp.int32)
 
 
 def own_rounds(

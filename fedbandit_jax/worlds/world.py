@@ -5,7 +5,7 @@ Axis letters: K arms of a client, A arms of the pool, n of any vectors, d dimens
 
 import math
 import warnings
-from dataclasses import dataclass, fields
+from dataclasses import Field, dataclass, fields
 from functools import lru_cache
 from typing import Any, ClassVar
 
@@ -15,7 +15,7 @@ from jax import lax
 from jaxtyping import Array, Float, Int, Key
 
 from fedbandit_jax import _checks
-from fedbandit_jax._parameters import Configured, Hyperparameter, declared, param
+from fedbandit_jax._parameters import Configured, Hyperparameter, check_no_methods, declared, param
 from fedbandit_jax.linalg import Real
 from fedbandit_jax.linalg.sampling import draw_many, sum_of_signs, sum_of_uniforms
 from fedbandit_jax.worlds.catalog import Catalog
@@ -23,7 +23,7 @@ from fedbandit_jax.worlds.catalog import Catalog
 SLACK = 1e-6  # rounding of unit vectors
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class World(Configured):
     """Where algorithms play; in a sweep every field may be a list.
 
@@ -50,6 +50,19 @@ class World(Configured):
     arrivals: Hyperparameter = param("all", words=("all", "one"))
     rewards: Hyperparameter = param("gaussian", words=("gaussian", "bernoulli", "uniform"))
     shared_noise: Hyperparameter = False
+
+    def __init_subclass__(cls) -> None:
+        check_no_methods(f"a field of {cls.__name__}", cls)
+        super().__init_subclass__()
+
+    def __repr__(self) -> str:
+        """The fields that are not as by default."""
+        told = [f"{field.name}={getattr(self, field.name)!r}" for field in fields(self) if not self.is_default(field)]
+        return f"{type(self).__name__}({', '.join(told)})"
+
+    def is_default(self, field: Field) -> bool:
+        value = getattr(self, field.name)
+        return type(value) is type(field.default) and bool(value == field.default)
 
     # --------------------------------------------------------------------------------- what one's own may change
 
@@ -91,7 +104,7 @@ class World(Configured):
 
     def sigma(self, noise: Real) -> Any:
         """The subgaussian constant that learners are told."""
-        return 1.0 + 0 * noise if self.rewards == "bernoulli" else noise
+        return 1.0 if self.rewards == "bernoulli" else noise
 
     def draw(self, keys: Key[Array, " n"], pool: Float[Array, "A d"], K: int) -> Any:
         """What to keep of the K arms of n rounds until they are played, from a key each; a leading axis n.
@@ -134,8 +147,11 @@ class World(Configured):
             _checks.fail("shared_noise", self.shared_noise, "it must be True or False")
         if not isinstance(self.preferences, str):
             _checks.whole("preferences", self.preferences, 1, clients, "the clients, as a group has one at least")
-        if self.rewards == "bernoulli" and type(self).reward is World.reward and self.linear:
-            check_bounded(catalog)
+        if self.rewards == "bernoulli" and type(self).reward is World.reward:
+            if not self.stationary:
+                _checks.fail("rewards", self.rewards, "means that change may leave [-1, 1]: `reward` must be its own")
+            if self.linear:
+                check_bounded(catalog)
         if self.arrivals == "one" and horizon < clients:
             warnings.warn(
                 f"horizon={horizon} counts the plays of all clients with arrivals='one': of {clients}, some never come",
@@ -148,7 +164,8 @@ FIELDS = tuple(field.name for field in fields(World))
 
 def content_of(world: World) -> dict[str, Any]:
     """What tells a world from others: the name of its class, as `world`, and its fields."""
-    return {"world": type(world).__name__} | world.hyperparameters()
+    told = {name: str(value) if callable(value) else value for name, value in world.hyperparameters().items()}
+    return {"world": type(world).__name__} | told
 
 
 @lru_cache(maxsize=16)
@@ -161,7 +178,7 @@ def check_bounded(catalog: Catalog) -> None:
             "rewards",
             "bernoulli",
             f"a click has a mean between -1 and 1, but x.theta of the {of.replace('_', ' ')} of {catalog.name} reaches "
-            f"{largest:.3g}; user_norm='unit' scales its users",
+            f"{largest:.3g}; user_norm='unit' scales users, normalise=True arms and key terms",
         )
 
 

@@ -78,7 +78,8 @@ def expected_runs(algorithm, problem, seed):
             runs.append(reference.conucb(client, key_terms, ROUNDS, b=b, **given))
         else:
             spanner = barycentric_spanner(problem.key_terms, algorithm.spanner_factor)
-            picks = [int(spanner_pick(jax.random.fold_in(asks, q), spanner.rank)) for q in range(b[-1])]
+            keys = [jax.random.fold_in(jax.random.fold_in(asks, q), 1) for q in range(b[-1])]
+            picks = [int(spanner_pick(key, spanner.rank)) for key in keys]
             runs.append(
                 reference.conlinucb(
                     algorithm.strategy,

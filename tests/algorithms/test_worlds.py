@@ -192,7 +192,8 @@ raw_of = lru_cache(Raw)
 def spanner_questions(seed, client):
     """The spanner of the key terms, and which of them is asked about each time."""
     spanner = jax.jit(barycentric_spanner, static_argnums=1)(jnp.asarray(CATALOG.key_terms), 2.0)
-    picks = jax.jit(jax.vmap(spanner_pick, in_axes=(0, None)))(raw_of(seed).question_keys[client], spanner.rank)
+    keys = jax.vmap(lambda key: jax.random.fold_in(key, 1))(raw_of(seed).question_keys[client])
+    picks = jax.jit(jax.vmap(spanner_pick, in_axes=(0, None)))(keys, spanner.rank)
     return {"spanner": np.asarray(spanner.indices)[: int(spanner.rank)], "spanner_picks": np.asarray(picks)}
 
 

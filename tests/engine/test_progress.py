@@ -10,7 +10,8 @@ from fedbandit_jax.engine.progress import Progress, duration
 from fedbandit_jax.papers.fedconpe import LINE_UP
 
 # Two programs: ten runs of one client, and ten of three.
-RUNS = pd.DataFrame({"cell": np.repeat([0, 1], 10), "clients": np.repeat([1, 3], 10)})
+CLIENTS = np.repeat([1, 3], 10)
+RUNS = pd.DataFrame({"cell": np.repeat([0, 1], 10), "clients": CLIENTS, "pulls": CLIENTS})
 FIRST, SECOND = np.arange(10), np.arange(10, 20)
 
 
@@ -80,7 +81,7 @@ def bar(counter):
 
 
 def test_the_bar_fits_a_terminal(clock):
-    many = pd.DataFrame({"cell": np.zeros(69_120, int), "clients": 10})
+    many = pd.DataFrame({"cell": np.zeros(69_120, int), "clients": 10, "pulls": 10})
     longest = max((one.title for one in (*LINE_UP, fb.SharedLinUCB())), key=len)
     with Progress(True, 1, many) as counter:
         counter.begin(f"compiled 11 of 12, {longest}")

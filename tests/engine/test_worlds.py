@@ -3,8 +3,10 @@
 import dataclasses
 import re
 import warnings
+from dataclasses import dataclass
 from pathlib import Path
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -170,8 +172,8 @@ class TestBadInput:
             ([], "world=[] is not allowed: it must name at least one world"),
             ({"contexts": "redrawn"}, "world={'contexts': 'redrawn'} is not allowed: it must be a World"),
             ([fb.World(), "one"], "world='one' is not allowed: it must be a World"),
-            ([fb.World(), fb.World()], "world=World(contexts='fixed', "),
-            ([fb.World(), fb.World(contexts=["fixed", "redrawn"])], "world=World(contexts='fixed', "),
+            ([fb.World(), fb.World()], "world=World() is not allowed: it is there twice"),
+            ([fb.World(), fb.World(contexts=["fixed", "redrawn"])], "world=World() is not allowed: it is there twice"),
         ],
         ids=str,
     )
@@ -215,7 +217,7 @@ class TestBadInput:
         drawn = fb.datasets.synthetic(seed=1, dim=20, num_arms=20, num_key_terms=8, num_users=5)
         sentence = told(fb.sweep, drawn, fb.Uniform(), world=fb.World(rewards="bernoulli"), **SETTING)
         assert sentence.startswith("rewards='bernoulli' is not allowed: ")
-        assert sentence.endswith("; user_norm='unit' scales its users")
+        assert sentence.endswith("; user_norm='unit' scales users, normalise=True arms and key terms")
 
     def test_fewer_rounds_than_clients(self):
         setting = SETTING | {"clients": 9, "horizon": 6, "checkpoints": 2}
@@ -305,3 +307,88 @@ def test_regret_on_the_features_published_with_conlinucb():
     found = results.summary().set_index("label")["mean"]
     assert found["LinUCB"] == pytest.approx(10.35, abs=4 * 0.25 * np.sqrt(2))
     assert found["ConLinUCB-MCR"] == pytest.approx(8.53, abs=4 * 0.25 * np.sqrt(2))
+
+
+# ----------------------------------------------------------------------------------------------- worlds of one's own
+
+
+def own_world(**content):
+    return dataclass(frozen=True, kw_only=True)(type("Mine", (fb.World,), content))
+
+
+@pytest.mark.parametrize(
+    ("content", "fields", "sentence"),
+    [
+        (
+            {"mean": lambda self, x, theta: x},
+            {},
+            r"^Mine.mean returned float32\[5,\d+\]: it must return the expected rewards",
+        ),
+        ({"mean": lambda self, x: x}, {}, r"^Mine.mean\(x\) is not allowed: it must take \(x, theta\)"),
+        (
+            {"theta_at": lambda self, theta, t: t},
+            {},
+            r"^Mine.theta_at returned int32\[\]: it must return the preference",
+        ),
+        ({"reward": lambda self, mean, u, noise: (mean, u)}, {}, r"^Mine.reward returned .*: it must return a reward"),
+        (
+            {"sigma": lambda self, noise: None},
+            {},
+            r"^Mine.sigma is not allowed: it must be a method sigma\(self, noise\)",
+        ),
+        (
+            {"arms": lambda self, drawn, pool: pool[:3]},
+            {},
+            r"^contexts of Mine='fixed' is not allowed: it has its own arms",
+        ),
+        (
+            {"arms": lambda self, drawn, pool: pool[:3]},
+            {"contexts": "redrawn"},
+            r"^Mine.arms returned float32\[3,\d+\]: it must return the arms of a round, 5 rows of \d+ numbers",
+        ),
+        (
+            {"theta_at": lambda self, theta, t: 2 * theta},
+            {"rewards": "bernoulli"},
+            r"^rewards='bernoulli' is not allowed: means",
+        ),
+    ],
+)
+def test_a_wrong_method_of_a_world_is_one_sentence(nothing_traced, content, fields, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        fb.simulate(CATALOG, fb.LinUCB(), world=own_world(**content)(**fields), **SETTING | {"arms": 5})
+
+
+def test_fields_do_not_hide_methods():
+    with pytest.raises(ValueError, match=r"^a field of Mine='fixed' is not allowed: that name is a method of World$"):
+        own_world(fixed=0.5, __annotations__={"fixed": float})
+
+
+def test_means_that_are_not_numbers_do_not_pass():
+    """Not even of arms that a learner never pulls."""
+    world = own_world(mean=lambda self, x, theta: jnp.log(x @ theta))()
+    with pytest.raises(FloatingPointError, match="2 of 2 runs are not finite: regret, theta_error of LinUCB"):
+        fb.simulate(CATALOG, fb.LinUCB(), world=world, **SETTING)
+
+
+def test_a_world_without_sums_plays_no_phases(nothing_traced):
+    world = own_world(reward=lambda self, mean, u, noise: mean)()
+    with pytest.raises(
+        ValueError, match=r"^LinPE cannot play in Mine: a phase needs means that stay, and `sum_of_rewards`"
+    ):
+        fb.simulate(CATALOG, fb.LinPE(), world=world, **SETTING)
+
+
+def test_another_mean_is_what_regret_and_good_events_are_of():
+    """Half of x.theta: half the regret of an algorithm that does not learn, and an estimate of half of theta."""
+    world = own_world(mean=lambda self, x, theta: x @ theta / 2)()
+    setting = SETTING | {"horizon": 2000, "noise": 0.2}
+    half, whole = (
+        fb.simulate(CATALOG, fb.Uniform(), world=w, **setting).final()["regret"] for w in (world, fb.World())
+    )
+    np.testing.assert_allclose(half, whole / 2, rtol=1e-5)
+    phases = fb.simulate(CATALOG, fb.FedLinPE(), world=world, **setting).phases()
+    assert phases["good_event"].mean() > 0.9
+
+
+def test_worlds_print_what_is_not_as_by_default():
+    assert repr(fb.World(contexts="redrawn", preferences=2)) == "World(contexts='redrawn', preferences=2)"
