@@ -76,9 +76,8 @@ def after_swaps(target: Int[Array, " count"]) -> Int[Array, " count"]:
     step = jnp.arange(count, dtype=jnp.int32)
 
     def last_step_into(position: Int[Array, " count"]) -> Int[Array, " count"]:
-        # Reduced along the first axis, so that CPUs work on neighbouring columns side by side.
-        hit = (target[:, None] == position[None, :]) & (step[:, None] < step[None, :])
-        return jnp.where(hit, step[:, None], -1).max(axis=0)
+        hit = (target[None, :] == position[:, None]) & (step[None, :] < step[:, None])
+        return jnp.where(hit, step[None, :], -1).max(axis=1)
 
     source = last_step_into(step)
     origin = jnp.where(source < 0, step, source)
