@@ -14,12 +14,13 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import lax
 from jax.typing import DTypeLike
 from jaxtyping import Array, Bool, Float, Int, Key
 
 from fedbandit_jax.clocks.base import Trace
+from fedbandit_jax.worlds.stage import uniforms
+from fedbandit_jax.worlds.world import normal
 
 MAX_PHASES = 48  # more are never needed for T <= 10^9 unless sigma < 1e-9; the last one runs to T
 CEIL_SLACK = 1e-4  # so that 2.0000001, a rounding error, counts as 2
@@ -72,12 +73,11 @@ def draw(
 
     Whether an algorithm asks questions or not, it has the numbers for d kinds of them, so that all meet the same pulls.
     All from one call, as every call of the generator costs half a second to compile; and always in float32, so
-    that both precisions play the same run. Normals are made from uniforms u in (-1, 1) as jax.random.normal does.
+    that both precisions play the same run.
     """
-    lowest = np.nextafter(np.float32(-1), np.float32(0))
     own_key = jax.random.fold_in(key, client * (MAX_PHASES + 1) + phase)
-    u = jax.random.uniform(own_key, (2 + d + K,), jnp.float32, lowest, 1)
-    normals = (np.float32(np.sqrt(2)) * lax.erf_inv(u)).astype(dtype)
+    u = uniforms(own_key, (2 + d + K,), jnp.float32)
+    normals = normal(u).astype(dtype)
     keys = jax.random.split(jax.random.fold_in(own_key, 1)) if with_keys else None
     return Randomness(normals[2 + d :], normals[2 : 2 + d], ((u[:2] + 1) / 2).astype(dtype), keys)
 

@@ -99,9 +99,7 @@ def check_worlds(given: Any) -> list[World]:
         if not isinstance(one, World):
             meant = "World()" if isinstance(one, type) else "World(contexts='redrawn')"
             _checks.fail("world", one, f"it must be a World, such as {meant}, or a list of them")
-        if not is_decorated(type(one), World):
-            name = type(one).__name__
-            raise ValueError(f"{name} has no fields: decorate class {name} with @dataclass(frozen=True, kw_only=True)")
+        check_decorated(type(one), World)
         found += expand(one)
     for one in found:
         sigma_of(one)
@@ -109,6 +107,13 @@ def check_worlds(given: Any) -> list[World]:
         _checks.fail("world", given, "it must name at least one world")
     check_different("world", found)
     return found
+
+
+def check_decorated(kind: type, base: type) -> None:
+    """Its annotated attributes are fields."""
+    if not is_decorated(kind, base):
+        name = kind.__name__
+        raise ValueError(f"{name} has no fields: decorate class {name} with @dataclass(frozen=True, kw_only=True)")
 
 
 def sigma_of(world: World, noise: float = 0.1) -> float:
@@ -132,9 +137,7 @@ def check_algorithms(given: Any) -> list[Algorithm]:
             write = f"{meant}()" if meant else "FedConPE()"
             allowed = f"it must be an Algorithm, such as {write}, or a list of them"
             _checks.fail("algorithms", one, allowed)
-        if not is_decorated(type(one), Algorithm):
-            name = one.name
-            raise ValueError(f"{name} has no fields: decorate class {name} with @dataclass(frozen=True, kw_only=True)")
+        check_decorated(type(one), Algorithm)
     if not found:
         _checks.fail("algorithms", given, "it must name at least one algorithm")
     return found
