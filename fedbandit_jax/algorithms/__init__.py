@@ -1,13 +1,16 @@
-"""The algorithms, one file each, on a clock that others share; importing this room fills the registry."""
+"""The algorithms, one file each, on a clock that others share; importing this room fills the registry.
 
-from fedbandit_jax.algorithms.armcon import ArmCon
-from fedbandit_jax.algorithms.conlinucb import ConLinUCB
-from fedbandit_jax.algorithms.conucb import ConUCB
-from fedbandit_jax.algorithms.fedconpe import FedConPE
-from fedbandit_jax.algorithms.fedlinpe import FedLinPE
+Those that ask questions are in `conversational`, those with a server in `federated`.
+"""
+
+from fedbandit_jax.algorithms.conversational.armcon import ArmCon
+from fedbandit_jax.algorithms.conversational.conlinucb import ConLinUCB
+from fedbandit_jax.algorithms.conversational.conucb import ConUCB
+from fedbandit_jax.algorithms.federated.fedconpe import FedConPE
+from fedbandit_jax.algorithms.federated.fedlinpe import FedLinPE
+from fedbandit_jax.algorithms.federated.shared_linucb import SharedLinUCB
 from fedbandit_jax.algorithms.linpe import LinPE
 from fedbandit_jax.algorithms.linucb import LinUCB
-from fedbandit_jax.algorithms.shared_linucb import SharedLinUCB
 from fedbandit_jax.algorithms.uniform import Uniform
 
 __all__ = [

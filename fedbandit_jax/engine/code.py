@@ -28,7 +28,7 @@ def code_of(kind: type) -> str:
     lines = []
     for part in kind.__mro__:
         if is_package(part):
-            lines.append(f"{part.__module__}.{part.__qualname__} {vars(part).get('revision', 1)}")
+            lines.append(f"{PACKAGE}{part.__qualname__} {vars(part).get('revision', 1)}")
         elif part is not object:
             lines.append(digest([Reader().read(part)]))
     return "\n".join(lines)

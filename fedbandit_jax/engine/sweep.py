@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from fedbandit_jax import _checks, _runtime
-from fedbandit_jax.algorithms.fedconpe import FedConPE
+from fedbandit_jax.algorithms.federated.fedconpe import FedConPE
 from fedbandit_jax.clocks.base import REGISTRY, Algorithm, is_column
 from fedbandit_jax.clocks.contracts import Shape, check_methods, check_own_world
 from fedbandit_jax.engine.batches import Batch, clients_per_device, sharing_key, split_by_shape

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fedbandit_jax as fb
-from fedbandit_jax.algorithms.fedconpe import uncertain_directions
+from fedbandit_jax.algorithms.federated.fedconpe import uncertain_directions
 from fedbandit_jax.clocks.elimination import first_state
 from fedbandit_jax.clocks.phases import Clock
 from fedbandit_jax.worlds.problem import Problem, sample_problem

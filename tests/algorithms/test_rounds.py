@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import fedbandit_jax as fb
-from fedbandit_jax.algorithms.conlinucb import spanner_pick
+from fedbandit_jax.algorithms.conversational.conlinucb import spanner_pick
 from fedbandit_jax.clocks.elimination import first_state
 from fedbandit_jax.clocks.phases import Clock
 from fedbandit_jax.clocks.rounds import REFRESH

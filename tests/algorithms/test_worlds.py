@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import fedbandit_jax as fb
-from fedbandit_jax.algorithms.conlinucb import spanner_pick
+from fedbandit_jax.algorithms.conversational.conlinucb import spanner_pick
 from fedbandit_jax.clocks.phases import draw
 from fedbandit_jax.clocks.rounds import BLOCK, REFRESH
 from fedbandit_jax.clocks.schedule import Schedule

@@ -9,7 +9,7 @@ import pytest
 import scipy.stats
 
 import fedbandit_jax as fb
-from fedbandit_jax.algorithms import fedconpe
+from fedbandit_jax.algorithms.federated import fedconpe
 from fedbandit_jax.papers import theory
 from fedbandit_jax.papers import theory_checks as checks
 from fedbandit_jax.papers.verdict import FAILS, HOLDS, UNDECIDED

@@ -1,0 +1,1 @@
+"""Learners that ask: about arms or key terms, each client alone."""

@@ -1,0 +1,1 @@
+"""Learners whose clients meet through a server."""
