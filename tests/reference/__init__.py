@@ -6,6 +6,16 @@ Letters: M clients, K arms of a client, J key terms, d dimensions, T horizon, P 
 """
 
 from tests.reference.fedconpe import FedConPESettings, fedconpe, fedlinpe, linpe
+from tests.reference.federated import (
+    FederatedRun,
+    Sums,
+    async_linucb,
+    dislinucb,
+    fedlinucb,
+    private_fedlinucb,
+    private_noise,
+)
+from tests.reference.federated_clusters import fclub
 from tests.reference.linalg import barycentric_spanner, frank_wolfe
 from tests.reference.rounds import armcon, conlinucb, conucb, linucb, shared_linucb
 from tests.reference.uniform import uniform
@@ -15,18 +25,26 @@ __all__ = [
     "Client",
     "Curves",
     "FedConPESettings",
+    "FederatedRun",
     "Rewards",
+    "Sums",
     "add_up",
     "armcon",
+    "async_linucb",
     "barycentric_spanner",
     "clients_of",
     "conlinucb",
     "conucb",
+    "dislinucb",
+    "fclub",
     "fedconpe",
     "fedlinpe",
+    "fedlinucb",
     "frank_wolfe",
     "linpe",
     "linucb",
+    "private_fedlinucb",
+    "private_noise",
     "shared_linucb",
     "uniform",
     "users_served",
