@@ -16,7 +16,15 @@ from tests.reference.federated import (
     private_noise,
 )
 from tests.reference.federated_clusters import fclub
-from tests.reference.linalg import barycentric_spanner, frank_wolfe
+from tests.reference.federated_phases import PhaseRun, delb, fedpe, fedpe_alpha
+from tests.reference.linalg import (
+    barycentric_spanner,
+    frank_wolfe,
+    multi_client_design,
+    spanning_design,
+    supported,
+)
+from tests.reference.pls import pls, quantise
 from tests.reference.rounds import armcon, conlinucb, conucb, linucb, shared_linucb
 from tests.reference.uniform import uniform
 from tests.reference.world import Client, Curves, Rewards, add_up, clients_of, users_served, who_plays
@@ -26,6 +34,7 @@ __all__ = [
     "Curves",
     "FedConPESettings",
     "FederatedRun",
+    "PhaseRun",
     "Rewards",
     "Sums",
     "add_up",
@@ -35,17 +44,25 @@ __all__ = [
     "clients_of",
     "conlinucb",
     "conucb",
+    "delb",
     "dislinucb",
     "fclub",
     "fedconpe",
     "fedlinpe",
     "fedlinucb",
+    "fedpe",
+    "fedpe_alpha",
     "frank_wolfe",
     "linpe",
     "linucb",
+    "multi_client_design",
+    "pls",
     "private_fedlinucb",
     "private_noise",
+    "quantise",
     "shared_linucb",
+    "spanning_design",
+    "supported",
     "uniform",
     "users_served",
     "who_plays",

@@ -121,7 +121,8 @@ def dislinucb(clients, rounds, *, alpha=0.5, lam=1.0, delta=0.1, sigma=None, D="
 
     def talk(t, present):
         nonlocal W, W_syn
-        if not any(((W_syn + own).logdet(lam) - W_syn.logdet(lam)) * own.n > D for own in W):
+        last = W_syn.logdet(lam)
+        if not any(((W_syn + own).logdet(lam) - last) * own.n > D for own in W):
             return [], []
         W_syn = sum(W, start=W_syn)
         W = [Sums.none(d) for _ in clients]
