@@ -8,6 +8,7 @@ from fedbandit_jax.algorithms.conversational.conlinucb import ConLinUCB
 from fedbandit_jax.algorithms.conversational.conucb import ConUCB
 from fedbandit_jax.algorithms.federated.async_linucb import AsyncLinUCB
 from fedbandit_jax.algorithms.federated.dislinucb import DisLinUCB
+from fedbandit_jax.algorithms.federated.fclub import FCLUB
 from fedbandit_jax.algorithms.federated.fedconpe import FedConPE
 from fedbandit_jax.algorithms.federated.fedlinpe import FedLinPE
 from fedbandit_jax.algorithms.federated.fedlinucb import FedLinUCB
@@ -18,6 +19,7 @@ from fedbandit_jax.algorithms.linucb import LinUCB
 from fedbandit_jax.algorithms.uniform import Uniform
 
 __all__ = [
+    "FCLUB",
     "ArmCon",
     "AsyncLinUCB",
     "ConLinUCB",
