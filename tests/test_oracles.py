@@ -314,6 +314,22 @@ def test_fedpe_keeps_what_it_cannot_tell_apart():
     assert run.bits_down[-1] == 3 * sum(reports[1:]) + closed * 32 * (D**2 + D)  # 3 bits name one of 6 arms
 
 
+@pytest.mark.parametrize(("clients", "squared"), [(100, 24.13), (2, 17.65)])
+def test_the_width_of_fedpe(clients, squared):
+    """K = 10, d = 3, T = 2^17: 2 log(2 M K 17 / 0.1), or k0 d with k0 = 8.04 for many clients."""
+    alpha = reference.fedpe_alpha(M=clients, K=10, d=3, T=2**17, delta=0.1)
+    assert alpha**2 == pytest.approx(squared, abs=0.02)
+
+
+@pytest.mark.parametrize("enhanced", [False, True])
+def test_fedpe_in_theory_drops_no_best_arm(enhanced):
+    clients = federation(contexts="fixed", noise=0.1)
+    run = reference.fedpe(clients, 20_000, design=g_optimal_of_all, pulls=normals(6), enhanced=enhanced)
+    best = [int(np.argmax(client.see(0) @ client.theta)) for client in clients]
+    assert all(on[a] for phase in run.phases for on, a in zip(phase["active_after"], best, strict=True))
+    assert sum(on.sum() for on in run.phases[-1]["active"]) < M * K / 2
+
+
 def test_the_design_of_all_clients_is_optimal():
     """sum_i max_a e' V^-1 e = d at the optimum, and with one client it is the G-optimal design."""
     clients = federation(contexts="fixed", clients=10, arms=20, dim=5)
