@@ -8,12 +8,14 @@ from fedbandit_jax.algorithms.conversational.conlinucb import ConLinUCB
 from fedbandit_jax.algorithms.conversational.conucb import ConUCB
 from fedbandit_jax.algorithms.federated.fedconpe import FedConPE
 from fedbandit_jax.algorithms.federated.fedlinpe import FedLinPE
+from fedbandit_jax.algorithms.federated.pls import PLS
 from fedbandit_jax.algorithms.federated.shared_linucb import SharedLinUCB
 from fedbandit_jax.algorithms.linpe import LinPE
 from fedbandit_jax.algorithms.linucb import LinUCB
 from fedbandit_jax.algorithms.uniform import Uniform
 
 __all__ = [
+    "PLS",
     "ArmCon",
     "ConLinUCB",
     "ConUCB",
