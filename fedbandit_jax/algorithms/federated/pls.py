@@ -130,6 +130,7 @@ class PLS(Algorithm):
 
     def check(self, *, dim: int, clients: int, arms: int, horizon: int, noise: float) -> None:
         super().check(dim=dim, clients=clients, arms=arms, horizon=horizon, noise=noise)
+        _checks.whole("exploit_rounds", self.exploit_rounds, 0)
         sigma = noise if self.sigma is None else self.sigma
         if sigma == 0:
             _checks.fail(
@@ -257,7 +258,7 @@ class PLS(Algorithm):
         def greedy(client: Local, state: Ridge, losses: Float[Array, " K"]) -> Float[Array, ""]:
             return losses[argmax(jnp.where(client.retained, client.means + state.means, -jnp.inf))]
 
-        rounds = jnp.minimum(length, jnp.floor(self.exploit_rounds))
+        rounds = jnp.minimum(length, self.exploit_rounds)
         state = jax.vmap(lambda client: regression.start(client.arms, self.lam))(clients)
         state, regret = play_stretch(
             choose,
