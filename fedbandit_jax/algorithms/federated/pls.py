@@ -136,14 +136,23 @@ class PLS(Algorithm):
             _checks.fail(
                 "noise", noise, f"{self.title} rounds to parts of sigma, so it must be above 0, or sigma given"
             )
-        # Of unit arms lambda_B is 1 at most.
-        shortest = 4 * min(dim, arms) * float(self.pulls(dim, clients, horizon, sigma, 1.0, xp=np))
+        shortest = self.first_exploration(dim, clients, arms, horizon, noise)
         if horizon < shortest:
             warnings.warn(
                 f"horizon={horizon} is shorter than the first exploration of {self.title}, at least {shortest:.0f} "
                 "rounds here: nothing will be sent",
                 stacklevel=2,
             )
+
+    def first_exploration(self, dim: int, clients: int, arms: int, horizon: int, noise: float) -> float:
+        """Its rounds before rounding up, at least: lambda_B is 1 at most for unit arms."""
+        sigma = noise if self.sigma is None else self.sigma
+        return 4 * min(dim, arms) * float(self.pulls(dim, clients, horizon, sigma, 1.0, xp=np))
+
+    def steps(self, *, dim: int, clients: int, arms: int, horizon: int, noise: float) -> int:
+        """Rounds of LinUCB, as if there were one epoch; explorations cost little."""
+        left = horizon - self.first_exploration(dim, clients, arms, horizon, noise)
+        return 1 + int(min(max(left, 0), self.exploit_rounds))
 
     def pulls(self, dim: int, clients: Any, horizon: Any, sigma: Any, lambda_B: Any, xp: Any = jnp) -> Any:
         """s_k 4^-k, before rounding up. `xp` is numpy or jax.numpy."""
