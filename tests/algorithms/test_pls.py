@@ -107,8 +107,7 @@ def oracle(algorithm, problem, seed=3):
         reference.Client(theta, lambda t, arms=arms: arms, rewards, replay.of_rounds(j, T))
         for j, (arms, theta) in enumerate(zip(np.asarray(problem.arms), np.asarray(problem.theta), strict=True))
     ]
-    given = algorithm.hyperparameters()
-    given["B_1"] *= float(problem.user_bound)  # the oracle's S is 1
+    given = algorithm.hyperparameters() | {"S": float(problem.user_bound)}
     return reference.pls(clients, T, pulls=replay.pulls, uniforms=replay.uniforms, **given)
 
 
