@@ -6,9 +6,13 @@ Those that ask questions are in `conversational`, those with a server in `federa
 from fedbandit_jax.algorithms.conversational.armcon import ArmCon
 from fedbandit_jax.algorithms.conversational.conlinucb import ConLinUCB
 from fedbandit_jax.algorithms.conversational.conucb import ConUCB
+from fedbandit_jax.algorithms.federated.async_linucb import AsyncLinUCB
+from fedbandit_jax.algorithms.federated.dislinucb import DisLinUCB
 from fedbandit_jax.algorithms.federated.fedconpe import FedConPE
 from fedbandit_jax.algorithms.federated.fedlinpe import FedLinPE
+from fedbandit_jax.algorithms.federated.fedlinucb import FedLinUCB
 from fedbandit_jax.algorithms.federated.pls import PLS
+from fedbandit_jax.algorithms.federated.private_fedlinucb import PrivateFedLinUCB
 from fedbandit_jax.algorithms.federated.shared_linucb import SharedLinUCB
 from fedbandit_jax.algorithms.linpe import LinPE
 from fedbandit_jax.algorithms.linucb import LinUCB
@@ -17,12 +21,16 @@ from fedbandit_jax.algorithms.uniform import Uniform
 __all__ = [
     "PLS",
     "ArmCon",
+    "AsyncLinUCB",
     "ConLinUCB",
     "ConUCB",
+    "DisLinUCB",
     "FedConPE",
     "FedLinPE",
+    "FedLinUCB",
     "LinPE",
     "LinUCB",
+    "PrivateFedLinUCB",
     "SharedLinUCB",
     "Uniform",
 ]
