@@ -56,6 +56,13 @@ class State(NamedTuple):
     mu_0: Float[Array, ""]  # norm of the server's estimate when it was first long enough; 0 before
 
 
+class Estimate(NamedTuple):
+    """What a client makes of an exploration."""
+
+    theta: Float[Array, "*M d"]
+    u: Float[Array, "*M d"]  # uniform in [0, 1), to round it with
+
+
 class Exchange(NamedTuple):
     """What is sent at the end of an exploration."""
 
@@ -190,8 +197,7 @@ class PLS(Algorithm):
             # A federation of padding has nothing to explore and must not hold up its batch.
             complete = (state.start + needed <= T) & (needed > 0)
             end = jnp.where(complete, state.start + needed, T)  # of the exploration
-            estimates = explore(key, epoch, counts, needed, problem)
-            exchange = share(epoch, estimates, state.theta, problem)
+            exchange = share(epoch, explore(key, epoch, counts, needed, problem), state.theta, problem)
             theta = jnp.where(complete, state.theta + exchange.broadcast.values, state.theta)
             norm = jnp.where(complete, jnp.linalg.norm(exchange.server), 0)
             mu_0 = jnp.where((state.mu_0 == 0) & (norm >= 4 * epoch.tau), norm, state.mu_0)
@@ -269,17 +275,8 @@ class PLS(Algorithm):
 
         rounds = jnp.minimum(length, self.exploit_rounds)
         state = jax.vmap(lambda client: regression.start(client.arms, self.lam))(clients)
-        state, regret = play_stretch(
-            choose,
-            learn,
-            refresh,
-            clients,
-            state,
-            stages,
-            start.astype(jnp.int32),
-            rounds.astype(jnp.int32),
-            checkpoints,
-        )
+        stretch = start.astype(jnp.int32), rounds.astype(jnp.int32)
+        state, regret = play_stretch(choose, learn, refresh, clients, state, stages, *stretch, checkpoints)
         assert stages.standing is not None
         lost = jax.vmap(greedy)(clients, state, stages.standing[1]).sum()
         return regret + lost * jnp.clip(checkpoints - (start + rounds), 0, length - rounds)
@@ -301,31 +298,25 @@ def least_eigenvalue(arms: Float[Array, "M K d"], basis: Float[Array, "M K"]) ->
 
 def explore(
     key: Key[Array, ""], epoch: Epoch, counts: Float[Array, "M K"], length: Float[Array, ""], problem: Problem
-) -> tuple[Float[Array, "M d"], Float[Array, "M d"]]:
-    """The clients' own estimates from an exploration, and uniform numbers to round them with."""
+) -> Estimate:
+    """The clients' own estimates, a leading axis M."""
     _, K, d = problem.arms.shape
 
-    def estimate(i: Any, arms: Any, counts: Any, means: Any) -> tuple[Float[Array, " d"], Float[Array, " d"]]:
+    def estimate(i: Any, arms: Any, counts: Any, means: Any) -> Estimate:
         random = draw(key, i, epoch.k, K, d, arms.dtype, with_keys=True)
         assert random.keys is not None
         pulls = pulls_after(length, counts)  # a client whose arms do not span R^d plays its list again
         rewards = problem.world.sum_of_rewards(pulls, means, problem.noise, random.pulls, random.keys[0])
         theta, _ = least_squares(weighted_gram(arms, pulls), rewards @ arms)
-        return theta, (uniforms(random.keys[1], (d,), arms.dtype) + 1) / 2
+        return Estimate(theta, (uniforms(random.keys[1], (d,), arms.dtype) + 1) / 2)
 
     return jax.vmap(estimate)(problem.client_ids, problem.arms, counts, problem.means)
 
 
-def share(
-    epoch: Epoch,
-    estimates: tuple[Float[Array, "M d"], Float[Array, "M d"]],
-    theta: Float[Array, " d"],
-    problem: Problem,
-) -> Exchange:
+def share(epoch: Epoch, own: Estimate, theta: Float[Array, " d"], problem: Problem) -> Exchange:
     """Clients upload how far their estimates are from thetabar, the server broadcasts the mean of that."""
-    found, u = estimates
-    rest, reach = found - theta[None], epoch.R + epoch.B
-    uploads = jax.vmap(quantisation.at_random, in_axes=(0, None, None, 0))(rest, reach, epoch.alpha, u)
+    rest, reach = own.theta - theta[None], epoch.R + epoch.B
+    uploads = jax.vmap(quantisation.at_random, in_axes=(0, None, None, 0))(rest, reach, epoch.alpha, own.u)
     real = problem.client_mask[:, None]
     update = jnp.where(real, uploads.values, 0).sum(axis=0) / problem.num_clients
     broadcast = quantisation.to_the_nearest(update, epoch.B + epoch.tau, epoch.beta)
