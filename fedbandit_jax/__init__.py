@@ -13,6 +13,7 @@ from fedbandit_jax import datasets  # noqa: E402
 from fedbandit_jax._parameters import Between, OneOf, param  # noqa: E402
 from fedbandit_jax.algorithms import (  # noqa: E402
     FCLUB,
+    PLS,
     ArmCon,
     AsyncLinUCB,
     ConLinUCB,
@@ -42,6 +43,7 @@ from fedbandit_jax.worlds.world import World  # noqa: E402
 
 __all__ = [
     "FCLUB",
+    "PLS",
     "REGISTRY",
     "Algorithm",
     "ArmCon",

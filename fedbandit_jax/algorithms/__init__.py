@@ -12,6 +12,7 @@ from fedbandit_jax.algorithms.federated.fclub import FCLUB
 from fedbandit_jax.algorithms.federated.fedconpe import FedConPE
 from fedbandit_jax.algorithms.federated.fedlinpe import FedLinPE
 from fedbandit_jax.algorithms.federated.fedlinucb import FedLinUCB
+from fedbandit_jax.algorithms.federated.pls import PLS
 from fedbandit_jax.algorithms.federated.private_fedlinucb import PrivateFedLinUCB
 from fedbandit_jax.algorithms.federated.shared_linucb import SharedLinUCB
 from fedbandit_jax.algorithms.linpe import LinPE
@@ -20,6 +21,7 @@ from fedbandit_jax.algorithms.uniform import Uniform
 
 __all__ = [
     "FCLUB",
+    "PLS",
     "ArmCon",
     "AsyncLinUCB",
     "ConLinUCB",

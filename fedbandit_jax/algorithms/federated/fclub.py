@@ -13,7 +13,7 @@ from fedbandit_jax._parameters import Between, Hyperparameter, param
 from fedbandit_jax.clocks.base import MadeFor
 from fedbandit_jax.clocks.federation import FederatedRounds, choices_of, per_message, where_client
 from fedbandit_jax.clocks.rounds import Client, Info
-from fedbandit_jax.linalg import pooling, regression
+from fedbandit_jax.linalg import Real, pooling, regression
 from fedbandit_jax.linalg.pooling import Sums
 from fedbandit_jax.linalg.portable import any_lane
 from fedbandit_jax.linalg.regression import Ridge
@@ -114,13 +114,8 @@ class FCLUB(FederatedRounds):
         x = client.arms[arm]
         if client.who is not None:
             return saw(state, client.who, x, reward)
-        real = client.context.real
-
-        def add(i: Int[Array, ""], state: Clustering) -> Clustering:
-            after = saw(state, i, x[i], reward[i])
-            return jax.tree.map(lambda new, old: jnp.where(real[i], new, old), after, state)
-
-        return lax.fori_loop(0, len(arm), add, state)
+        seen = client.context.real.astype(reward.dtype)
+        return lax.fori_loop(0, len(arm), lambda i, state: saw(state, i, x[i], reward[i], seen[i]), state)
 
     def theta_hat(self, state: Clustering) -> Float[Array, "M d"]:
         return state.acting.theta
@@ -135,16 +130,20 @@ class FCLUB(FederatedRounds):
 
     def exchange(self, state: Clustering, client: Client, t: Int[Array, ""]) -> tuple[Clustering, Info]:
         d = state.users.moment.shape[1]
+        real, numbers = client.context.real, jnp.arange(len(state.local), dtype=jnp.int32)
         state, uploads, downloads = self.pass_messages(state)
-        formed, changed = self.form_clusters(state, client)
-        starts = is_before_phase(t)
-        state = jax.tree.map(lambda new, old: jnp.where(starts & changed, new, old), formed, state)
-        state = state._replace(edges=jnp.where(starts, formed.edges, state.edges))
-        locals_ = (client.context.real & (formed.local == jnp.arange(len(formed.local)))).sum()
-        up, down = uploads + starts * locals_, downloads + (starts & changed) * locals_
+
+        def start_phase(state: Clustering) -> tuple:
+            formed, changed = self.form_clusters(state, real)
+            after = jax.tree.map(lambda new, old: jnp.where(changed, new, old), formed, state)
+            sent = (real & (formed.local == numbers)).sum().astype(uploads.dtype)
+            return after._replace(edges=formed.edges), sent, jnp.where(changed, sent, 0)
+
+        zero = jnp.zeros_like(uploads)
+        state, up, down = lax.cond(is_before_phase(t), start_phase, lambda state: (state, zero, zero), state)
         rests, fits = jax.tree.map(lambda x: x[state.local], (state.clusters.known, self.fits(state.clusters.known)))
         acting = jax.vmap(pooling.without_pulls)(state.acting, client.arms, rests, fits)
-        return state._replace(acting=acting), per_message(up, down, d * d + d + 1)
+        return state._replace(acting=acting), per_message(uploads + up, downloads + down, d * d + d + 1)
 
     def fits(self, sums: Sums) -> pooling.Fit:
         return jax.vmap(lambda one: pooling.fit(one, self.lam))(sums)
@@ -189,9 +188,9 @@ class FCLUB(FederatedRounds):
         zero = jnp.zeros_like(state.clusters.growth[0])
         return lax.while_loop(lambda carry: any_lane(self.sends(carry[0]).any()), one_message, (state, zero, zero))
 
-    def form_clusters(self, state: Clustering, client: Client) -> tuple[Clustering, Bool[Array, ""]]:
+    def form_clusters(self, state: Clustering, real: Bool[Array, " M"]) -> tuple[Clustering, Bool[Array, ""]]:
         """The clusters of a new phase, and whether they are others than before."""
-        numbers, real = jnp.arange(len(state.local), dtype=jnp.int32), client.context.real
+        numbers = jnp.arange(len(state.local), dtype=jnp.int32)
         server = self.server_of(numbers)
         near = distances(self.fits(state.users).theta, state.users.observations) <= self.alpha1
         edges = state.edges & near
@@ -216,10 +215,11 @@ def is_before_phase(t: Int[Array, ""]) -> Bool[Array, ""]:
     return (t > 0) & ((t + 2) & (t + 1) == 0)
 
 
-def saw(state: Clustering, i: Int[Array, ""], x: Float[Array, " d"], reward: Float[Array, ""]) -> Clustering:
-    """User i saw the reward of x."""
-    zero = jnp.zeros_like(x)
-    news = Sums(jnp.outer(x, x), reward * x, zero, jnp.ones_like(reward))
+def saw(
+    state: Clustering, i: Int[Array, ""], x: Float[Array, " d"], reward: Float[Array, ""], seen: Real = 1.0
+) -> Clustering:
+    """User i saw the reward of x; a padded one, whose x is 0, saw nothing."""
+    news = Sums(jnp.outer(x, x), reward * x, jnp.zeros_like(x), jnp.asarray(seen, x.dtype))
     j, clusters = state.local[i], state.clusters
     u = clusters.inverse[j] @ x
     width = x @ u
