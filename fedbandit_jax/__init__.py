@@ -12,11 +12,13 @@ _runtime.protect()  # before anything below can start JAX's backend
 from fedbandit_jax import datasets  # noqa: E402
 from fedbandit_jax._parameters import Between, OneOf, param  # noqa: E402
 from fedbandit_jax.algorithms import (  # noqa: E402
+    DELB,
     ArmCon,
     ConLinUCB,
     ConUCB,
     FedConPE,
     FedLinPE,
+    FedPE,
     LinPE,
     LinUCB,
     SharedLinUCB,
@@ -36,6 +38,7 @@ from fedbandit_jax.worlds.problem import Problem  # noqa: E402
 from fedbandit_jax.worlds.world import World  # noqa: E402
 
 __all__ = [
+    "DELB",
     "REGISTRY",
     "Algorithm",
     "ArmCon",
@@ -46,6 +49,7 @@ __all__ = [
     "ConUCB",
     "FedConPE",
     "FedLinPE",
+    "FedPE",
     "LinPE",
     "LinUCB",
     "OneOf",

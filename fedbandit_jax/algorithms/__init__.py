@@ -6,19 +6,23 @@ Those that ask questions are in `conversational`, those with a server in `federa
 from fedbandit_jax.algorithms.conversational.armcon import ArmCon
 from fedbandit_jax.algorithms.conversational.conlinucb import ConLinUCB
 from fedbandit_jax.algorithms.conversational.conucb import ConUCB
+from fedbandit_jax.algorithms.federated.delb import DELB
 from fedbandit_jax.algorithms.federated.fedconpe import FedConPE
 from fedbandit_jax.algorithms.federated.fedlinpe import FedLinPE
+from fedbandit_jax.algorithms.federated.fedpe import FedPE
 from fedbandit_jax.algorithms.federated.shared_linucb import SharedLinUCB
 from fedbandit_jax.algorithms.linpe import LinPE
 from fedbandit_jax.algorithms.linucb import LinUCB
 from fedbandit_jax.algorithms.uniform import Uniform
 
 __all__ = [
+    "DELB",
     "ArmCon",
     "ConLinUCB",
     "ConUCB",
     "FedConPE",
     "FedLinPE",
+    "FedPE",
     "LinPE",
     "LinUCB",
     "SharedLinUCB",
