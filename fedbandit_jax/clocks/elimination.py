@@ -249,7 +249,7 @@ def diagnose(
     before: Bool[Array, "M K"],
     after: Bool[Array, "M K"],
     theta_hat: Float[Array, " d"],
-    radius: Float[Array, ""],
+    radius: Float[Array, ""] | Float[Array, "M K"],
 ) -> dict[str, Array]:
     """What every phase elimination tells of a phase, given the arms active before and after it.
 

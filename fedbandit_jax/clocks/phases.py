@@ -110,6 +110,11 @@ class Randomness(NamedTuple):
 POWERS = 2.0 ** np.arange(64)
 
 
+def power_of_two(n: Int[Array, ""], dtype: DTypeLike) -> Float[Array, ""]:
+    """2^n, 0 <= n < 64; exact, as exp2 is not."""
+    return jnp.asarray(POWERS, dtype)[n]
+
+
 def bits_for(n: Real) -> Float[Array, ""]:
     """ceil(log2 n), the bits that tell n things apart; exact, as a logarithm is not."""
     return (jnp.asarray(n) > POWERS.astype(jnp.result_type(n))).sum().astype(jnp.result_type(n))

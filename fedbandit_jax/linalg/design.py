@@ -30,6 +30,7 @@ class Design(NamedTuple):
 
 RESOLUTION = {"float32": 1e-5, "float64": 1e-10}  # directions of which arms have less do not take part in a design
 LEAST_SHARE = 1e-3  # of the largest weight: whoever pays for every arm of a design does without those below
+TIED = 1e-5  # parts as large as each other
 SPANNED = 1e-3  # of an arm's norm: with no more left, it is a combination of others
 ROUNDING = 16  # units in the last place: by rounding, arms seem to have up to 8 of a direction that they do not have
 
@@ -340,7 +341,8 @@ def on_support(weights: Float[Array, "*M K"]) -> Float[Array, "*M K"]:
 def spanning_design(arms: Float[Array, "K d"], mask: Bool[Array, " K"], size: Int[Array, ""]) -> Float[Array, " K"]:
     """Equal weights on `size` arms that span what the arms in `mask` span, or on all if there are no more.
 
-    Each is the one of which those before it span least; when they span all, from the start again among the others.
+    Each is the one of which those before it span least; when they span all, from the start again among the others. A
+    zero vector is never picked.
     """
     norms = jnp.linalg.norm(arms, axis=1)
 
@@ -349,9 +351,9 @@ def spanning_design(arms: Float[Array, "K d"], mask: Bool[Array, " K"], size: In
         left = jnp.where(free, jnp.linalg.norm(rest, axis=1), 0)
         again = ~(left > SPANNED * norms).any()
         rest, left = jnp.where(again, arms, rest), jnp.where(again, jnp.where(free, norms, 0), left)
-        a = jnp.argmax(jnp.where(free, left, -1))
+        a = jnp.argmax(left >= (1 - TIED) * left.max())  # the first of equals: unit vectors differ by rounding
         direction = rest[a] / jnp.where(left[a] > 0, left[a], 1)
-        return free.at[a].set(False), rest - (rest @ direction)[:, None] * direction[None, :]
+        return free.at[a].set(free[a] & (left[a] <= 0)), rest - (rest @ direction)[:, None] * direction[None, :]
 
     free, _ = lax.fori_loop(0, size, pick, (mask, arms))
     picked = mask & ~free

@@ -10,7 +10,7 @@ Phase p, f = 2^p; a client's features stay with it, only what points in their di
 
 from collections import OrderedDict
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -29,6 +29,7 @@ from fedbandit_jax.clocks.phases import (
     bits_for,
     cut_at_horizon,
     draw_for_clients,
+    power_of_two,
     round_counts,
     run_phases,
     sums_of_rewards,
@@ -100,8 +101,6 @@ class FedPE(PhaseAlgorithm):
     [arXiv 2110.14177](https://arxiv.org/abs/2110.14177), with one parameter for all arms.
     """
 
-    revision: ClassVar[int] = 1
-
     delta: Hyperparameter = param(0.1, low=0, high=1, ends="()")
     sigma: Hyperparameter = param(None, low=0, ends="[)")
     alpha: Hyperparameter = param("theory", low=0, ends="()", words=("theory",), search=Between(0.03, 10))
@@ -127,20 +126,22 @@ class FedPE(PhaseAlgorithm):
             start, phase, p = start + 2**p + arms, phase + 1, p + 1
         return phase
 
-    def number(self, clock: Clock) -> Float[Array, ""]:
+    def number(self, clock: Clock) -> Int[Array, ""]:
         """p, from 0 where clients begin by pulling every arm."""
-        return clock.phase.astype(clock.start.dtype) - (self.init == "pulls")
+        return clock.phase - (self.init == "pulls")
+
+    def weights(self, e: Float[Array, "M K d"], active: Bool[Array, "M K"]) -> Float[Array, "M K"]:
+        """The design of a phase."""
+        if self.design == "spanning":
+            size = jnp.asarray(self.support_factor * e.shape[2]).astype(jnp.int32)
+            return spanning_design(e.reshape(-1, e.shape[2]), active.ravel(), size).reshape(active.shape)
+        return on_support(multi_client_design(e, active, self.design_tol).weights)
 
     def plan(self, problem: Problem, clock: Clock, state: State) -> Float[Array, "M K"]:
         """How often every client pulls every arm for the server in a phase."""
-        e, M, K = directions(problem), *problem.arm_mask.shape
-        if self.design == "spanning":
-            size = jnp.asarray(self.support_factor * problem.dim).astype(jnp.int32)
-            weights = spanning_design(e.reshape(M * K, -1), state.active.ravel(), size).reshape(M, K)
-        else:
-            weights = on_support(multi_client_design(e, state.active, self.design_tol).weights)
-        p = self.number(clock)
-        counts = round_counts((jnp.exp2(p) * weights).ravel(), (weights > 0).ravel(), "ceil", p).reshape(M, K)
+        weights, p = self.weights(directions(problem), state.active).ravel(), self.number(clock)
+        f = power_of_two(p, weights.dtype)
+        counts = round_counts(f * weights, weights > 0, "ceil", f).reshape(state.active.shape)
         return jnp.where(p == 0, problem.arm_mask, counts)
 
     def widths(self, problem: Problem, state: State) -> Float[Array, "M K"]:
@@ -168,7 +169,7 @@ class FedPE(PhaseAlgorithm):
         moment = jnp.einsum("mk,mkd->d", sums / jnp.where(norms > 0, norms, 1) ** 2, problem.arms)
         theta, covariance, weight = inverse @ moment, inverse, jnp.ones_like(clock.start)
         if self.enhanced:
-            weight = jnp.exp2(self.number(clock))
+            weight = power_of_two(self.number(clock), V.dtype)
             theta, covariance = state.theta + weight * theta, state.covariance + weight**2 * covariance
             weight = state.weight + weight
         state = state._replace(theta=theta, covariance=covariance, weight=weight)
@@ -183,8 +184,8 @@ class FedPE(PhaseAlgorithm):
     ) -> tuple[State, Phase]:
         """Play what is planned, estimate, eliminate."""
         M, d, p = problem.num_clients, problem.dim, self.number(clock)
-        length, whole = cut_at_horizon(problem.num_arms + jnp.where(p > 0, jnp.exp2(p), 0), clock)
         sums = sums_of_rewards(problem, counts, draw_for_clients(key, problem, clock))
+        length, whole = cut_at_horizon(problem.num_arms + jnp.where(p > 0, power_of_two(p, sums.dtype), 0), clock)
         learned, u, unseen = self.learn(counts, sums, problem, clock, state)
         after = jax.tree.map(lambda new, old: jnp.where(whole, new, old), learned, state)
         reports, pulling, active = (
