@@ -18,13 +18,14 @@ if TYPE_CHECKING:
 
 SETTING = ("dataset", "algorithm", "label", "clients", "arms", "horizon", "noise")  # and the hyperparameters
 RUN = (*SETTING, "user", "seed")
+MESSAGES = ("uploads", "downloads", "scalars_up", "scalars_down", "bits_up", "bits_down")
 
 
 class Results:
     """Curves of all runs at their checkpoints, the diagnostics of their phases, and how they were made."""
 
     def __init__(self, curves: pd.DataFrame, phases: pd.DataFrame, settings: dict[str, Any]) -> None:
-        self._curves = curves
+        self._curves = silent_as_zero(curves)
         self._phases = phases
         self.settings = settings
 
@@ -156,6 +157,8 @@ class Results:
         _checks.choice("columns", columns, selection.COLUMNS)
         final = self.final()
         _checks.choice("label", label, final["label"].unique())
+        if final.loc[final["label"] == label, metric].isna().all():
+            _checks.fail("metric", metric, f"{label} does not count it")
         where = statistics.places(final)
         rows = []
         for place, group in final.groupby(where, sort=False, dropna=False):
@@ -208,6 +211,15 @@ class Results:
     def __repr__(self) -> str:
         labels = ", ".join(self._curves["label"].unique())
         return f"Results({len(self.final())} runs of {labels})"
+
+
+def silent_as_zero(curves: pd.DataFrame) -> pd.DataFrame:
+    """Who sends no scalar sends no message: what others count of theirs is 0, not missing, in a table with them."""
+    missing = [c for c in MESSAGES if c in curves and curves[c].isna().any()]
+    if not missing or not {"communication", "label"} <= {*curves}:
+        return curves
+    silent = (curves.groupby("label")["communication"].transform("max") == 0).to_numpy()
+    return curves.assign(**{c: curves[c].mask(silent, curves[c].fillna(0)) for c in missing})
 
 
 def missing_as_nan(table: pd.DataFrame) -> pd.DataFrame:

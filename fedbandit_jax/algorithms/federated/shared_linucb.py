@@ -10,7 +10,7 @@ from jaxtyping import Array, Float, Int, Key
 
 from fedbandit_jax.algorithms.linucb import LinUCB
 from fedbandit_jax.clocks.base import Trace
-from fedbandit_jax.clocks.rounds import CHOICES, Client, Info, client_of, play_rounds
+from fedbandit_jax.clocks.rounds import CHOICES, Client, client_of, play_rounds
 from fedbandit_jax.linalg import regression
 from fedbandit_jax.linalg.portable import argmax
 from fedbandit_jax.linalg.regression import Ridge
@@ -25,9 +25,10 @@ class SharedLinUCB(LinUCB):
     $$ x_{i,t} = \arg\max_{x \in \mathcal A_i} \; x^\top \hat\theta + \alpha \sqrt{x^\top V^{-1} x}, \qquad
        V = \lambda I + \sum_{i=1}^{M} \sum_{s<t} x_{i,s} x_{i,s}^\top $$
 
-    In a round all clients choose with the same V, then all their rewards enter it. A round costs M (d + 1) scalars up
-    and d^2 + d down; where one client comes at a time, d + 1 up and d^2 + d down. To the clock the federation is one
-    client with M K arms that pulls M of them at once, or one whose arms are those of the client that comes.
+    In a round all clients choose with the same V, then all their rewards enter it. A round costs M uploads of d + 1
+    scalars, or one where one client comes at a time, and a broadcast of d^2 + d scalars: M downloads, whose scalars are
+    counted once. To the clock the federation is one client with M K arms that pulls M of them at once, or one whose
+    arms are those of the client that comes.
 
     When: to see what messages without limit would buy.
 
@@ -45,18 +46,15 @@ class SharedLinUCB(LinUCB):
 
     def learn(  # type: ignore[override]
         self, state: Ridge, client: Client, arm: Int[Array, "*M"], reward: Float[Array, "*M"]
-    ) -> tuple[Ridge, Info]:
-        d = state.theta.size
+    ) -> Ridge:
         if client.context is None:
-            return regression.pull(state, client.arms, arm, reward), {"communication": 2 * d + 1 + d * d}
+            return regression.pull(state, client.arms, arm, reward)
 
         def add(i: Int[Array, ""], state: Ridge) -> Ridge:
             return regression.pull(state, client.arms, arm[i], reward[i])
 
-        real = client.mask.reshape(len(arm), -1).any(axis=1).sum()  # padded clients see and send nothing
-        learned = lax.fori_loop(0, len(arm), add, state)
-        sent = real * (d + 1) + d * d + d
-        return learned._replace(observations=state.observations + real), {"communication": sent}
+        real = client.mask.reshape(len(arm), -1).any(axis=1).sum()  # padded clients see nothing
+        return lax.fori_loop(0, len(arm), add, state)._replace(observations=state.observations + real)
 
     def run(self, key: Key[Array, ""], problem: Problem, checkpoints: Float[Array, " P"]) -> Trace:
         stages = stages_of(problem, key)
@@ -72,5 +70,12 @@ class SharedLinUCB(LinUCB):
             first = K * jnp.arange(M, dtype=jnp.int32)  # arm of each client
             client = client._replace(arms=client.arms.reshape(M * K, d), mask=client.mask.reshape(M * K), context=first)
         curves = play_rounds(self, stage, client, choice_key, checkpoints)
-        counts = curves.counts
-        return Trace(counts["regret"], curves.asked, counts["communication"], curves.theta_error)
+        up = checkpoints * (1 if problem.world.arrivals == "one" else problem.num_clients)
+        counts = {
+            "uploads": up,
+            "downloads": checkpoints * problem.num_clients,
+            "scalars_up": up * (d + 1),
+            "scalars_down": checkpoints * (d * d + d),
+        }
+        sent = counts["scalars_up"] + counts["scalars_down"]
+        return Trace(curves.counts["regret"], curves.asked, sent, curves.theta_error, counts=counts)
