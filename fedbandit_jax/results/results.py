@@ -10,7 +10,7 @@ import pandas as pd
 from pandas.api.types import is_object_dtype
 
 from fedbandit_jax import _checks
-from fedbandit_jax.results import diagnostics, selection, statistics
+from fedbandit_jax.results import diagnostics, pareto, selection, statistics
 from fedbandit_jax.results.numbers import Table
 
 if TYPE_CHECKING:
@@ -173,6 +173,31 @@ class Results:
         table = pd.DataFrame(rows)
         few = [*statistics.varied_places(final), "other", "percent_below", "low", "high"]
         return Table(table[few] if columns == "few" and len(table) else table)
+
+    def pareto(
+        self,
+        x: str = "communication",
+        y: str = "regret",
+        confidence: float = statistics.CONFIDENCE,
+        columns: str = "few",
+    ) -> pd.DataFrame:
+        """Who is on the Pareto front of two final metrics, of which less is better: a row per setting.
+
+        `front` is "on the front" if every other setting of the same place is known to have more of one metric,
+        "dominated" if some other is known to have no more of either and less of one, and "undecided" where paired 95 %
+        or other intervals do not tell; that for "dominated" is widened for the number of others. `by` names who
+        dominates it, or may. Means are in columns of the metrics' names; columns="all" tells their intervals as well.
+        """
+        _checks.choice("x", x, self.metrics)
+        _checks.choice("y", y, self.metrics)
+        if x == y:
+            _checks.fail("y", y, "it must be another metric than x")
+        confidence = _checks.real("confidence", confidence, 0, 1, "()")
+        _checks.choice("columns", columns, selection.COLUMNS)
+        final = self.final()
+        table = pareto.front_table(final, x, y, confidence)
+        few = ["label", *statistics.varied_places(final), x, y, "front", "by"]
+        return Table(table[few] if columns == "few" else table)
 
     @property
     def plot(self) -> "Plots":

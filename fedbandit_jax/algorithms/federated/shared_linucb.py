@@ -44,9 +44,7 @@ class SharedLinUCB(LinUCB):
         scores = self.ucb(state, client)
         return argmax(scores) if first is None else first + jax.vmap(argmax)(scores.reshape(len(first), -1))
 
-    def learn(  # type: ignore[override]
-        self, state: Ridge, client: Client, arm: Int[Array, "*M"], reward: Float[Array, "*M"]
-    ) -> Ridge:
+    def learn(self, state: Ridge, client: Client, arm: Int[Array, "*M"], reward: Float[Array, "*M"]) -> Ridge:
         if client.context is None:
             return regression.pull(state, client.arms, arm, reward)
 
