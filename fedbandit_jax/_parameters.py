@@ -67,10 +67,13 @@ class Parameter:
     optional: bool = False  # may be None
     static: bool = False  # a number, but fixed at compile time
     search: Between | OneOf | None = None
+    infinite: bool = False  # may be infinity
 
     def check(self, name: str, value: Any) -> None:
         """Raise ValueError, in one sentence, for a value that is not allowed."""
         if (value is None and self.optional) or (isinstance(value, str) and value in self.words):
+            return
+        if self.infinite and _checks.plain(value) == math.inf:
             return
         if self.low is None:
             _checks.choice(name, value, self.words)
@@ -87,6 +90,7 @@ def param(
     words: tuple[str, ...] = (),
     static: bool = False,
     search: Between | OneOf | None = None,
+    infinite: bool = False,
 ) -> Any:
     """A field of an algorithm: `alpha: Hyperparameter = param(0.5, low=0, words=("theory",), search=Between(0.01, 2))`.
 
@@ -97,8 +101,9 @@ def param(
             program.
         static: the number is fixed at compile time, too.
         search: where a tuner looks; it leaves hyperparameters without it alone.
+        infinite: infinity is allowed, too.
     """
-    about = Parameter(low, high, ends, words, default is None, static, search)
+    about = Parameter(low, high, ends, words, default is None, static, search, infinite)
     return dataclasses.field(default=default, metadata={"param": about})
 
 

@@ -6,6 +6,8 @@ Those that ask questions are in `conversational`, those with a server in `federa
 from fedbandit_jax.algorithms.conversational.armcon import ArmCon
 from fedbandit_jax.algorithms.conversational.conlinucb import ConLinUCB
 from fedbandit_jax.algorithms.conversational.conucb import ConUCB
+from fedbandit_jax.algorithms.federated.async_linucb import AsyncLinUCB
+from fedbandit_jax.algorithms.federated.dislinucb import DisLinUCB
 from fedbandit_jax.algorithms.federated.fedconpe import FedConPE
 from fedbandit_jax.algorithms.federated.fedlinpe import FedLinPE
 from fedbandit_jax.algorithms.federated.shared_linucb import SharedLinUCB
@@ -15,8 +17,10 @@ from fedbandit_jax.algorithms.uniform import Uniform
 
 __all__ = [
     "ArmCon",
+    "AsyncLinUCB",
     "ConLinUCB",
     "ConUCB",
+    "DisLinUCB",
     "FedConPE",
     "FedLinPE",
     "LinPE",

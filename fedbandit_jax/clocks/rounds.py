@@ -22,7 +22,7 @@ from jaxtyping import Array, Bool, Float, Int, Key
 from fedbandit_jax import _runtime
 from fedbandit_jax.clocks.base import Algorithm, MadeFor, Trace
 from fedbandit_jax.clocks.schedule import NEVER, Schedule
-from fedbandit_jax.linalg.portable import fori_loop, largest_of_lanes
+from fedbandit_jax.linalg.portable import any_lane, fori_loop, largest_of_lanes
 from fedbandit_jax.worlds.problem import Problem
 from fedbandit_jax.worlds.stage import BLOCK, EACH_CLIENT, Alone, Round, Stage, own_rounds, stages_of
 from fedbandit_jax.worlds.world import World
@@ -46,6 +46,7 @@ class Client(NamedTuple):
     context: Any = ()  # what the learner worked out from the key terms, see RoundAlgorithm.context
     user_bound: Float[Array, ""] | float = 1.0  # S: no user has a larger norm
     fixed: bool = True  # the arms stay as they are
+    who: Int[Array, ""] | None = None  # comes, of clients that share what they know, where one comes at a time
 
     @property
     def theta(self) -> None:
@@ -74,6 +75,7 @@ class RoundAlgorithm(Algorithm, abstract=True):
     """
 
     independent_clients: ClassVar[bool] = True
+    passes_messages: ClassVar[bool] = False  # at rounds that its state decides, see clocks/federation.py
     made_for: ClassVar[MadeFor] = {"contexts": ("keeps to the arms that it starts with", ("fixed",))}
 
     def __init_subclass__(cls, abstract: bool = False) -> None:
@@ -91,12 +93,16 @@ class RoundAlgorithm(Algorithm, abstract=True):
         """The power of two from which on arms and state fill half of a core's L2 cache: measured to be fastest."""
 
         def arms_and_state() -> tuple:
-            one = jnp.zeros((1, dim))
-            client = Client(jnp.zeros((arms, dim)), jnp.zeros(arms, bool), one, one[0, 0])
+            client = self.unknown_client(arms, dim)
             return client.arms, self.start(client)
 
         size = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(jax.eval_shape(arms_and_state)))
         return 2 ** math.ceil(math.log2(max(_runtime.l2_cache() / 2 / size, 1)))
+
+    def unknown_client(self, arms: int, dim: int) -> Client:
+        """What `start` is given, of that size."""
+        one = jnp.zeros((1, dim))
+        return Client(jnp.zeros((arms, dim)), jnp.zeros(arms, bool), one, one[0, 0])
 
     def question_schedule(self) -> Schedule:
         """When to ask; a field named `schedule` says it, without one never."""
@@ -134,6 +140,14 @@ class RoundAlgorithm(Algorithm, abstract=True):
 
     def theta_hat(self, state: Any) -> Float[Array, " d"]:
         """The estimate of theta."""
+        raise NotImplementedError
+
+    def due(self, state: Any, client: Client, t: Int[Array, ""]) -> Bool[Array, ""]:
+        """After t rounds: does anybody have a message? Only of learners with `passes_messages`."""
+        raise NotImplementedError
+
+    def exchange(self, state: Any, client: Client, t: Int[Array, ""]) -> tuple[Any, Info]:
+        """The state after the messages that are due, and what is counted of them."""
         raise NotImplementedError
 
     def run(self, key: Key[Array, ""], problem: Problem, checkpoints: Float[Array, " P"]) -> Trace:
@@ -229,7 +243,7 @@ def play_rounds(
     last = stops[-1] if came is None else largest_of_lanes(came[-1])
 
     def meet(round: Round) -> Client:
-        return client._replace(arms=round.arms, mask=round.mask)
+        return client._replace(arms=round.arms, mask=round.mask, who=round.who)
 
     def one_round(t: Int[Array, ""], state: Any, seen: Any, drawn: Any) -> tuple[Any, Any, Info]:
         round, seen = stage.round(drawn, t, seen)
@@ -271,10 +285,34 @@ def play_rounds(
             return state, seen, jax.tree.map(jnp.add, sums, as_counts(info))
 
         start = (game.state, game.seen, dict.fromkeys(of_rounds, zeros[0]))
-        state, seen, sums = fori_loop(game.t, end, step, start)
+        if learner.passes_messages:
+            end, (state, seen, sums) = play_to_message(game.t, end, step, start)
+            state, sent = lax.cond(
+                any_lane(learner.due(state, client, end)), exchange, lambda *_: (state, silence), state, end
+            )
+            game = game._replace(totals=add(game.totals, sent))
+        else:
+            state, seen, sums = fori_loop(game.t, end, step, start)
         game = game._replace(t=end, state=state, seen=seen, totals=add(game.totals, sums))
         # Every stretch writes into the row of the next checkpoint; the one that ends there is the last to do so.
         return game._replace(row=game.row + (end == stops[game.row]), curves=write(game, game.row))
+
+    def play_to_message(first: Int[Array, ""], end: Int[Array, ""], step: Any, carry: tuple) -> tuple:
+        """To `end`, or until in a run of the batch somebody has a message; returns the rounds played."""
+
+        def one(moving: tuple) -> tuple:
+            t, carry, _ = moving
+            carry = step(t, carry)
+            return t + 1, carry, any_lane(learner.due(carry[0], client, t + 1))
+
+        going = lax.while_loop(lambda moving: (moving[0] < end) & ~moving[2], one, (first, carry, jnp.bool_(False)))
+        return going[0], going[1]
+
+    def exchange(state: Any, t: Int[Array, ""]) -> tuple[Any, Info]:
+        """Messages of the runs in which they are due."""
+        due = learner.due(state, client, t)
+        after, info = learner.exchange(state, client, t)
+        return jax.tree.map(lambda new, old: jnp.where(due, new, old), (after, as_counts(info)), (state, silence))
 
     def play_own_rounds(until: Int[Array, ""], drawn: Any, game: Game) -> Game:
         """To `until`; every round writes into the row of the first checkpoint by which it was played."""
@@ -321,7 +359,11 @@ def play_rounds(
     of_questions = {}
     if schedule is not NEVER:
         of_questions = jax.eval_shape(lambda state: ask(state, nothing, nothing, nothing)[1], state)
-    counted = dict.fromkeys([*of_rounds, *of_questions], zeros)
+    silence = {}
+    if learner.passes_messages:
+        of_messages = jax.eval_shape(lambda state: learner.exchange(state, client, nothing)[1], state)
+        silence = dict.fromkeys(of_messages, zeros[0])
+    counted = dict.fromkeys([*of_rounds, *of_questions, *silence], zeros)
     totals = {name: Total(zeros[0], zeros[0]) for name in counted}
     error = stage.error(learner.theta_hat(state), nothing, seen)
     curves = Curves(zeros, jnp.full_like(zeros, error), counted)

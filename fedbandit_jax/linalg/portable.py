@@ -9,7 +9,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 SLOTS = 64  # columns that compete side by side in an argmax over rows
 STRIDE = 8  # rounds that a GPU plays before it asks whether to go on; stretches are about 27 long at the defaults
@@ -102,3 +102,14 @@ def largest_of_lanes(x: Int[Array, ""]) -> Int[Array, ""]:
 @largest_of_lanes.def_vmap
 def _largest_of_lanes(size: int, batched: list[bool], x: Int[Array, "*n"]) -> tuple[Int[Array, "*m"], bool]:
     return largest_of_lanes(x.max(axis=0) if batched[0] else x), False
+
+
+@jax.custom_batching.custom_vmap
+def any_lane(x: Bool[Array, ""]) -> Bool[Array, ""]:
+    """Is it true anywhere in a batch? The same for all of it: a branch on it is a branch, also under vmap."""
+    return x
+
+
+@any_lane.def_vmap
+def _any_lane(size: int, batched: list[bool], x: Bool[Array, "*n"]) -> tuple[Bool[Array, "*m"], bool]:
+    return any_lane(x.any(axis=0) if batched[0] else x), False

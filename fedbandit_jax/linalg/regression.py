@@ -51,7 +51,7 @@ class Ridge(NamedTuple):
     reference: Float[Array, " d"]
     pulls: FixedArms | RedrawnArms
     extra_gram: Float[Array, "d d"]  # of observations that are not pulls
-    extra_moment: Float[Array, " d"]
+    extra_moment: Float[Array, " d"]  # sum x (answer - x.reference) of them
 
     @property
     def means(self) -> Float[Array, " K"]:
@@ -177,8 +177,9 @@ def observe(
     fixed = isinstance(ridge.pulls, FixedArms)
     update = RankOneUpdate(u, 1 / (1 + width), jnp.log1p(width), arms @ u if fixed else None)
     moved = _move(ridge, update, answer - x @ ridge.theta)
+    residual = answer - x @ ridge.reference
     return moved._replace(
-        extra_gram=ridge.extra_gram + jnp.outer(x, x), extra_moment=ridge.extra_moment + answer * x
+        extra_gram=ridge.extra_gram + jnp.outer(x, x), extra_moment=ridge.extra_moment + residual * x
     ), update
 
 
@@ -215,7 +216,7 @@ def recompute(ridge: Ridge, arms: Float[Array, "K d"], prior: Real, weight: Real
         factor = cholesky(rest + weight * ridge.pulls.gram).T
         moment = ridge.pulls.moment
     half = lax.linalg.triangular_solve(factor, eye, left_side=False, lower=False)  # R^-1
-    gradient = weight * moment + ridge.extra_moment - rest @ ridge.reference
+    gradient = weight * moment + ridge.extra_moment - prior * ridge.reference
     change = half @ (gradient @ half)
     theta = ridge.reference + change
     known = ridge._replace(
@@ -223,6 +224,7 @@ def recompute(ridge: Ridge, arms: Float[Array, "K d"], prior: Real, weight: Real
         theta=theta,
         log_det=2 * jnp.log(jnp.abs(jnp.diag(factor))).sum(),
         reference=theta,
+        extra_moment=ridge.extra_moment - ridge.extra_gram @ change,
     )
     if not isinstance(ridge.pulls, FixedArms):
         assert isinstance(known.pulls, RedrawnArms)

@@ -32,6 +32,7 @@ class Round(NamedTuple):
     means: Float[Array, " K"]  # expected rewards, for the clock alone, as what follows
     losses: Float[Array, " K"]  # regret of each arm; NaN for padding
     chance: Float[Array, "*n"]  # what the rewards are made of, one a client
+    who: Int[Array, ""] | None = None  # comes, where one client comes at a time
 
 
 class Drawn(NamedTuple):
@@ -174,7 +175,7 @@ class Together(NamedTuple):
     def reward(self, mean: Float[Array, " M"], chance: Float[Array, " M"]) -> Float[Array, " M"]:
         return jax.vmap(self.clients.reward)(mean, chance)
 
-    def error(self, theta_hat: Float[Array, " d"], t: Int[Array, ""], seen: Any = ()) -> Float[Array, ""]:
+    def error(self, theta_hat: Float[Array, "*M d"], t: Int[Array, ""], seen: Any = ()) -> Float[Array, ""]:
         return mean_error(self.clients, theta_hat, jnp.broadcast_to(t, self.clients.theta.shape[:1]))
 
 
@@ -204,22 +205,23 @@ class OneByOne(NamedTuple):
         one = self.clients._replace(
             **{name: jax.tree.map(lambda x: x[who], getattr(self.clients, name)) for name in EACH}
         )
-        return one.round_alone(own), seen.at[who].add(1)
+        return one.round_alone(own)._replace(who=who), seen.at[who].add(1)
 
     def reward(self, mean: Float[Array, ""], chance: Float[Array, ""]) -> Float[Array, ""]:
         return self.clients.reward(mean, chance)
 
-    def error(self, theta_hat: Float[Array, " d"], t: Int[Array, ""], seen: Any) -> Float[Array, ""]:
+    def error(self, theta_hat: Float[Array, "*M d"], t: Int[Array, ""], seen: Any) -> Float[Array, ""]:
         return mean_error(self.clients, theta_hat, seen)
 
 
 Stage = Alone | Together | OneByOne
 
 
-def mean_error(clients: Alone, theta_hat: Float[Array, " d"], t: Int[Array, " M"]) -> Float[Array, ""]:
-    """|theta_hat - theta_i| in round t_i, over the real clients."""
+def mean_error(clients: Alone, theta_hat: Float[Array, "*M d"], t: Int[Array, " M"]) -> Float[Array, ""]:
+    """|theta_hat - theta_i| in round t_i, over the real clients; theta_hat is one for all, or each has its own."""
     real = clients.mask.any(axis=1)
-    errors = jax.vmap(lambda one, t: one.error(theta_hat, t), in_axes=(EACH_CLIENT, 0))(clients, t)
+    theirs = jnp.broadcast_to(theta_hat, clients.theta.shape)
+    errors = jax.vmap(lambda one, mine, t: one.error(mine, t), in_axes=(EACH_CLIENT, 0, 0))(clients, theirs, t)
     return jnp.where(real, errors, 0).sum() / real.sum()
 
 

@@ -1,0 +1,106 @@
+"""Sums of observations that clients and a server pass to each other, and ridge regression from them.
+
+Moments are about a reference theta, as in `regression`: residuals are small numbers, whose rounding does not reach the
+directions of which little is known.
+"""
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, Float
+
+from fedbandit_jax.linalg import Real
+from fedbandit_jax.linalg.regression import FixedArms, RedrawnArms, Ridge, cholesky
+
+
+class Sums(NamedTuple):
+    """What can be said of some observations of x.theta: all that a message has."""
+
+    gram: Float[Array, "d d"]  # sum x x'
+    moment: Float[Array, " d"]  # sum x (reward - x.reference)
+    reference: Float[Array, " d"]
+    count: Float[Array, ""]
+
+    def about(self, reference: Float[Array, " d"]) -> "Sums":
+        """The same with another reference."""
+        moved = self.moment + self.gram @ (self.reference - reference)
+        return self._replace(moment=moved, reference=reference)
+
+    def plus(self, more: "Sums") -> "Sums":
+        more = more.about(self.reference)
+        return Sums(self.gram + more.gram, self.moment + more.moment, self.reference, self.count + more.count)
+
+
+def nothing(like: Float[Array, " d"]) -> Sums:
+    """No observation."""
+    zero = jnp.zeros_like(like)
+    return Sums(jnp.outer(zero, zero), zero, zero, zero[0])
+
+
+def of_pulls(ridge: Ridge, arms: Float[Array, "K d"], count: Float[Array, ""]) -> Sums:
+    """The pulls of a regression, without the rest of it."""
+    if isinstance(ridge.pulls, FixedArms):
+        weighted = ridge.pulls.counts[:, None] * arms
+        return Sums(weighted.T @ arms, ridge.pulls.residuals @ arms, ridge.reference, count)
+    return Sums(ridge.pulls.gram, ridge.pulls.moment, ridge.reference, count)
+
+
+def of_the_rest(ridge: Ridge, pulls: Float[Array, ""]) -> Sums:
+    """All but the pulls of a regression, which are so many."""
+    return Sums(ridge.extra_gram, ridge.extra_moment, ridge.reference, ridge.observations - pulls)
+
+
+class Fit(NamedTuple):
+    """Ridge regression: V^-1 = root root', theta, log det V."""
+
+    root: Float[Array, "d d"]
+    theta: Float[Array, " d"]
+    log_det: Float[Array, ""]
+
+
+def fit(sums: Sums, prior: Real) -> Fit:
+    """V = prior I + sum x x'."""
+    eye = jnp.eye(len(sums.moment), dtype=sums.moment.dtype)
+    factor = cholesky(prior * eye + sums.gram)
+    root = lax.linalg.triangular_solve(factor, eye, left_side=True, lower=True).T
+    gradient = sums.moment - prior * sums.reference
+    return Fit(root, sums.reference + root @ (gradient @ root), 2 * jnp.log(jnp.diag(factor)).sum())
+
+
+def without_pulls(ridge: Ridge, arms: Float[Array, "K d"], rest: Sums, fitted: Fit) -> Ridge:
+    """A regression on `rest` alone, whose fit is known."""
+    zeros = jnp.zeros_like(arms[:, 0])
+    pulls: FixedArms | RedrawnArms
+    if isinstance(ridge.pulls, FixedArms):
+        pulls = FixedArms(zeros, zeros, zeros, zeros, arms @ rest.reference)
+    else:
+        pulls = RedrawnArms(jnp.zeros_like(rest.gram), jnp.zeros_like(rest.moment))
+    return _assembled(ridge._replace(pulls=pulls, observations=rest.count), arms, rest, fitted)
+
+
+def with_pulls(ridge: Ridge, arms: Float[Array, "K d"], rest: Sums, pulls: Sums, prior: Real) -> Ridge:
+    """A regression on its own pulls, of which `pulls` are the sums, and another rest."""
+    change = rest.reference - ridge.reference
+    kept: FixedArms | RedrawnArms
+    if isinstance(ridge.pulls, FixedArms):
+        residuals = ridge.pulls.residuals - ridge.pulls.counts * (arms @ change)
+        kept = ridge.pulls._replace(residuals=residuals, reference_means=arms @ rest.reference)
+    else:
+        kept = RedrawnArms(ridge.pulls.gram, ridge.pulls.moment - ridge.pulls.gram @ change)
+    together = rest.plus(pulls)
+    return _assembled(ridge._replace(pulls=kept, observations=together.count), arms, rest, fit(together, prior))
+
+
+def _assembled(ridge: Ridge, arms: Float[Array, "K d"], rest: Sums, fitted: Fit) -> Ridge:
+    if isinstance(ridge.pulls, FixedArms):
+        followed = ridge.pulls._replace(means=arms @ fitted.theta, widths=((arms @ fitted.root) ** 2).sum(axis=1))
+        ridge = ridge._replace(pulls=followed)
+    return ridge._replace(
+        inverse=fitted.root @ fitted.root.T,
+        theta=fitted.theta,
+        log_det=fitted.log_det,
+        reference=rest.reference,
+        extra_gram=rest.gram,
+        extra_moment=rest.moment,
+    )
