@@ -26,9 +26,8 @@ class SharedLinUCB(LinUCB):
        V = \lambda I + \sum_{i=1}^{M} \sum_{s<t} x_{i,s} x_{i,s}^\top $$
 
     In a round all clients choose with the same V, then all their rewards enter it. A round costs M uploads of d + 1
-    scalars, or one where one client comes at a time, and a broadcast of d^2 + d scalars: M downloads, whose scalars are
-    counted once. To the clock the federation is one client with M K arms that pulls M of them at once, or one whose
-    arms are those of the client that comes.
+    scalars, or one where one client comes at a time, and M downloads of d^2 + d scalars. To the clock the federation is
+    one client with M K arms that pulls M of them at once, or one whose arms are those of the client that comes.
 
     When: to see what messages without limit would buy.
 
@@ -38,6 +37,7 @@ class SharedLinUCB(LinUCB):
     """
 
     independent_clients: ClassVar[bool] = False
+    revision: ClassVar[int] = 2
 
     def choose(self, state: Ridge, client: Client, key: Key[Array, ""]) -> Int[Array, "*M"]:
         first = client.context
@@ -68,12 +68,8 @@ class SharedLinUCB(LinUCB):
             first = K * jnp.arange(M, dtype=jnp.int32)  # arm of each client
             client = client._replace(arms=client.arms.reshape(M * K, d), mask=client.mask.reshape(M * K), context=first)
         curves = play_rounds(self, stage, client, choice_key, checkpoints)
-        up = checkpoints * (1 if problem.world.arrivals == "one" else problem.num_clients)
-        counts = {
-            "uploads": up,
-            "downloads": checkpoints * problem.num_clients,
-            "scalars_up": up * (d + 1),
-            "scalars_down": checkpoints * (d * d + d),
-        }
+        down = checkpoints * problem.num_clients
+        up = checkpoints if problem.world.arrivals == "one" else down
+        counts = {"uploads": up, "downloads": down, "scalars_up": up * (d + 1), "scalars_down": down * (d * d + d)}
         sent = counts["scalars_up"] + counts["scalars_down"]
         return Trace(curves.counts["regret"], curves.asked, sent, curves.theta_error, counts=counts)
