@@ -10,6 +10,8 @@ from fedbandit_jax.algorithms.federated.async_linucb import AsyncLinUCB
 from fedbandit_jax.algorithms.federated.dislinucb import DisLinUCB
 from fedbandit_jax.algorithms.federated.fedconpe import FedConPE
 from fedbandit_jax.algorithms.federated.fedlinpe import FedLinPE
+from fedbandit_jax.algorithms.federated.fedlinucb import FedLinUCB
+from fedbandit_jax.algorithms.federated.private_fedlinucb import PrivateFedLinUCB
 from fedbandit_jax.algorithms.federated.shared_linucb import SharedLinUCB
 from fedbandit_jax.algorithms.linpe import LinPE
 from fedbandit_jax.algorithms.linucb import LinUCB
@@ -23,8 +25,10 @@ __all__ = [
     "DisLinUCB",
     "FedConPE",
     "FedLinPE",
+    "FedLinUCB",
     "LinPE",
     "LinUCB",
+    "PrivateFedLinUCB",
     "SharedLinUCB",
     "Uniform",
 ]

@@ -19,7 +19,7 @@ from jaxtyping import Array, Bool, Float, Int, Key
 
 from fedbandit_jax.clocks.base import Trace
 from fedbandit_jax.clocks.rounds import CHOICES, Client, Info, RoundAlgorithm, client_of, play_rounds
-from fedbandit_jax.linalg import Real, pooling, regression
+from fedbandit_jax.linalg import pooling, regression
 from fedbandit_jax.linalg.pooling import Sums
 from fedbandit_jax.linalg.portable import any_lane, argmax
 from fedbandit_jax.linalg.regression import Ridge
@@ -36,6 +36,12 @@ class Setting(NamedTuple):
     horizon: Float[Array, ""]  # rounds of a client
     real: Bool[Array, " M"]  # False for padded clients
     key: Key[Array, ""]  # of what the messages need
+
+
+def setting_of(problem: Problem, key: Key[Array, ""]) -> Setting:
+    M = problem.num_clients
+    horizon = problem.horizon / M if problem.world.arrivals == "one" else problem.horizon
+    return Setting(M, horizon, problem.client_mask, jax.random.fold_in(key, MESSAGES))
 
 
 class Member(NamedTuple):
@@ -68,16 +74,9 @@ class FederatedRounds(RoundAlgorithm, abstract=True):
         return one._replace(arms=one.arms[None], mask=one.mask[None], context=setting)
 
     def run(self, key: Key[Array, ""], problem: Problem, checkpoints: Float[Array, " P"]) -> Trace:
-        stages = stages_of(problem, key)
-        one_comes = problem.world.arrivals == "one"
-        setting = Setting(
-            clients=problem.num_clients,
-            horizon=problem.horizon / (problem.num_clients if one_comes else 1),
-            real=problem.client_mask,
-            key=jax.random.fold_in(key, MESSAGES),
-        )
+        stages, setting = stages_of(problem, key), setting_of(problem, key)
         stage: Stage = Together(stages)
-        if one_comes:
+        if problem.world.arrivals == "one":
             stage = OneByOne(stages, problem.arrivals_key, problem.federation)
         choice_key = jax.random.fold_in(jax.random.fold_in(key, problem.client_ids[0]), CHOICES)
         curves = play_rounds(self, stage, client_of(problem, stages, setting), choice_key, checkpoints)
@@ -119,7 +118,7 @@ def learned_by(
     return jax.vmap(learn)(states, arms, arm - first, reward)
 
 
-def per_message(setting: Setting, uploads: Any, downloads: Any, scalars: int) -> Info:
+def per_message(uploads: Any, downloads: Any, scalars: int) -> Info:
     """Counts of messages that have so many scalars each."""
     return {
         "uploads": uploads,
@@ -135,7 +134,8 @@ def per_message(setting: Setting, uploads: Any, downloads: Any, scalars: int) ->
 class Synchronised(FederatedRounds, abstract=True):
     """Base class of learners whose clients send sums of what they have seen.
 
-    A subclass has `ucb` and `lam`, as LinUCB has them, says when a message is `due`, and exchanges it.
+    The state is a Federation. A subclass has `ucb` and `lam`, as LinUCB has them, says when a message is `due`, and
+    exchanges it.
     """
 
     passes_messages: ClassVar[bool] = True
@@ -144,34 +144,31 @@ class Synchronised(FederatedRounds, abstract=True):
 
         def ucb(self, state: Ridge, client: Client) -> Float[Array, " K"]: ...
 
-    def prior(self, setting: Setting) -> Float[Array, ""]:
+    def prior(self, setting: Setting, dim: int) -> Float[Array, ""]:
         """V = prior I before the first round."""
         lam: Any = self.hyperparameters()["lam"]
         return jnp.asarray(lam, setting.horizon.dtype)
 
-    def start(self, client: Client) -> Federation:
-        prior = self.prior(client.context)
+    def start(self, client: Client) -> Any:
+        prior = self.prior(client.context, client.arms.shape[-1])
         ridges = jax.vmap(lambda arms: regression.start(arms, prior, fixed=client.fixed))(client.arms)
         zeros = jnp.zeros_like(ridges.log_det)
         members = Member(ridges, zeros, zeros, ridges.log_det)
         return Federation(members, pooling.nothing(ridges.theta[0]), ridges if self.lazy else None)
 
-    def choose(self, state: Federation, client: Client, key: Key[Array, ""]) -> Int[Array, "*M"]:
+    def choose(self, state: Any, client: Client, key: Key[Array, ""]) -> Int[Array, "*M"]:
         return choices_of(self.ucb, acts_on(state), client)
 
-    def learn(  # type: ignore[override]
-        self, state: Federation, client: Client, arm: Int[Array, "*M"], reward: Float[Array, "*M"]
-    ) -> Federation:
+    def learn(self, state: Any, client: Client, arm: Int[Array, "*M"], reward: Float[Array, "*M"]) -> Any:
         return state._replace(members=learned_by(learn_own, state.members, client, arm, reward))
 
-    def refresh(self, state: Federation, client: Client) -> Federation:
-        prior = self.prior(client.context)
-        ridges = jax.vmap(lambda ridge, arms: regression.recompute(ridge, arms, prior))(
+    def refresh(self, state: Any, client: Client) -> Any:
+        ridges = jax.vmap(lambda ridge, arms: regression.recompute(ridge, arms, ridge.prior))(
             state.members.ridge, client.arms
         )
         return state._replace(members=state.members._replace(ridge=ridges))
 
-    def theta_hat(self, state: Federation) -> Float[Array, "M d"]:
+    def theta_hat(self, state: Any) -> Float[Array, "M d"]:
         return acts_on(state).theta
 
 
@@ -188,7 +185,7 @@ def learn_own(member: Member, arms: Float[Array, "K d"], arm: Int[Array, ""], re
 
 
 def synchronise(
-    state: Federation, client: Client, prior: Real, add_noise: Callable[[Sums], Sums] = lambda sums: sums
+    state: Federation, client: Client, add_noise: Callable[[Sums], Sums] = lambda sums: sums
 ) -> tuple[Federation, Info]:
     """All clients send what they have seen, and are told what all have; `add_noise` changes what they are told."""
     members, setting = state.members, client.context
@@ -199,23 +196,22 @@ def synchronise(
         server.gram + news.gram.sum(axis=0),
         server.moment + news.moment.sum(axis=0),
         server.reference,
-        server.count + news.count.sum(),
+        server.observations + news.observations.sum(),
     )
     told = add_noise(server)
-    fitted = pooling.fit(told, prior)
+    fitted = pooling.fit(told, members.ridge.prior[0])
     server, told = server.about(fitted.theta), told.about(fitted.theta)
     ridges = jax.vmap(lambda ridge, arms: pooling.without_pulls(ridge, arms, told, fitted))(members.ridge, client.arms)
     zeros = jnp.zeros_like(members.unsent)
     after = Member(ridges, zeros, zeros, jnp.full_like(zeros, fitted.log_det))
     d = len(server.moment)
-    info = per_message(setting, setting.clients, setting.clients, d * d + d)
+    info = per_message(setting.clients, setting.clients, d * d + d)
     return state._replace(members=after, server=server), info
 
 
 def pass_on(
     state: Federation,
     client: Client,
-    prior: Real,
     sends: Callable[[Member], Bool[Array, ""]],
     is_told: Callable[[Member, Float[Array, ""]], Bool[Array, ""]] | None = None,
 ) -> tuple[Federation, Info]:
@@ -234,18 +230,18 @@ def pass_on(
         sender, is_sent = jnp.argmax(sending).astype(jnp.int32), sending.any()
         own = jax.tree.map(lambda x: x[sender], state.members)
         server = state.server.plus(pooling.of_pulls(own.ridge, client.arms[sender], own.unsent))
-        fitted = pooling.fit(server, prior)
+        fitted = pooling.fit(server, own.ridge.prior)
         server = server.about(fitted.theta)
 
         def receive_(member: Member, arms: Float[Array, "K d"], has_sent: Any, is_told: Any) -> Member:
-            return receive(member, arms, has_sent, is_told, server, fitted.log_det, prior)
+            return receive(member, arms, has_sent, is_told, server, fitted.log_det)
 
         if is_told is None:
             told = (numbers == sender) & is_sent
             after = receive_(own, client.arms[sender], is_sent, is_sent)
             members = jax.tree.map(lambda x, new: x.at[sender].set(new), state.members, after)
         else:
-            knows_more = server.count > state.members.ridge.observations - state.members.unsent
+            knows_more = server.observations > state.members.ridge.observations - state.members.unsent
             told = jax.vmap(is_told, in_axes=(0, None))(state.members, fitted.log_det) & knows_more
             told = told & setting.real & is_sent
             members = jax.vmap(receive_)(state.members, client.arms, (numbers == sender) & is_sent, told)
@@ -256,10 +252,10 @@ def pass_on(
         state = Federation(members, server, acting)
         return state, uploads + is_sent, downloads + told.sum(), due(state) & (numbers > sender)
 
-    zero = jnp.zeros_like(state.server.count)
+    zero = jnp.zeros_like(state.server.observations)
     first = (state, zero, zero, due(state))
     state, uploads, downloads, _ = lax.while_loop(lambda carry: any_lane(carry[3].any()), one_message, first)
-    return state, per_message(setting, uploads, downloads, d * d + d)
+    return state, per_message(uploads, downloads, d * d + d)
 
 
 def receive(
@@ -269,7 +265,6 @@ def receive(
     is_told: Bool[Array, ""],
     server: Sums,
     log_det: Float[Array, ""],
-    prior: Real,
 ) -> Member:
     """A client after a message: the server knows its pulls too if it has sent them; it knows all if it is told.
 
@@ -283,7 +278,7 @@ def receive(
     own = jax.tree.map(lambda x: jnp.where(has_sent, jnp.zeros_like(x), x), member.ridge.pulls)
     ridge = member.ridge._replace(pulls=own)
     left = pooling.of_pulls(ridge, arms, unsent)
-    ridge = pooling.with_pulls(ridge, arms, rest, left, prior)
+    ridge = pooling.with_pulls(ridge, arms, rest, left)
     shared_log_det = jnp.where(is_told, log_det, jnp.where(has_sent, ridge.log_det, member.shared_log_det))
     after = Member(ridge, unsent, ridge.log_det - shared_log_det, shared_log_det)
     return jax.tree.map(lambda new, old: jnp.where(has_sent | is_told, new, old), after, member)

@@ -20,7 +20,7 @@ class Sums(NamedTuple):
     gram: Float[Array, "d d"]  # sum x x'
     moment: Float[Array, " d"]  # sum x (reward - x.reference)
     reference: Float[Array, " d"]
-    count: Float[Array, ""]
+    observations: Float[Array, ""]
 
     def about(self, reference: Float[Array, " d"]) -> "Sums":
         """The same with another reference."""
@@ -29,7 +29,9 @@ class Sums(NamedTuple):
 
     def plus(self, more: "Sums") -> "Sums":
         more = more.about(self.reference)
-        return Sums(self.gram + more.gram, self.moment + more.moment, self.reference, self.count + more.count)
+        return Sums(
+            self.gram + more.gram, self.moment + more.moment, self.reference, self.observations + more.observations
+        )
 
 
 def nothing(like: Float[Array, " d"]) -> Sums:
@@ -76,10 +78,10 @@ def without_pulls(ridge: Ridge, arms: Float[Array, "K d"], rest: Sums, fitted: F
         pulls = FixedArms(zeros, zeros, zeros, zeros, arms @ rest.reference)
     else:
         pulls = RedrawnArms(jnp.zeros_like(rest.gram), jnp.zeros_like(rest.moment))
-    return _assembled(ridge._replace(pulls=pulls, observations=rest.count), arms, rest, fitted)
+    return _assembled(ridge._replace(pulls=pulls, observations=rest.observations), arms, rest, fitted)
 
 
-def with_pulls(ridge: Ridge, arms: Float[Array, "K d"], rest: Sums, pulls: Sums, prior: Real) -> Ridge:
+def with_pulls(ridge: Ridge, arms: Float[Array, "K d"], rest: Sums, pulls: Sums) -> Ridge:
     """A regression on its own pulls, of which `pulls` are the sums, and another rest."""
     change = rest.reference - ridge.reference
     kept: FixedArms | RedrawnArms
@@ -89,7 +91,9 @@ def with_pulls(ridge: Ridge, arms: Float[Array, "K d"], rest: Sums, pulls: Sums,
     else:
         kept = RedrawnArms(ridge.pulls.gram, ridge.pulls.moment - ridge.pulls.gram @ change)
     together = rest.plus(pulls)
-    return _assembled(ridge._replace(pulls=kept, observations=together.count), arms, rest, fit(together, prior))
+    return _assembled(
+        ridge._replace(pulls=kept, observations=together.observations), arms, rest, fit(together, ridge.prior)
+    )
 
 
 def _assembled(ridge: Ridge, arms: Float[Array, "K d"], rest: Sums, fitted: Fit) -> Ridge:

@@ -6,7 +6,25 @@ Letters: M clients, K arms of a client, J key terms, d dimensions, T horizon, P 
 """
 
 from tests.reference.fedconpe import FedConPESettings, fedconpe, fedlinpe, linpe
-from tests.reference.linalg import barycentric_spanner, frank_wolfe
+from tests.reference.federated import (
+    FederatedRun,
+    Sums,
+    async_linucb,
+    dislinucb,
+    fedlinucb,
+    private_fedlinucb,
+    private_noise,
+)
+from tests.reference.federated_clusters import fclub
+from tests.reference.federated_phases import PhaseRun, delb, fedpe, fedpe_alpha
+from tests.reference.linalg import (
+    barycentric_spanner,
+    frank_wolfe,
+    multi_client_design,
+    spanning_design,
+    supported,
+)
+from tests.reference.pls import pls, quantise
 from tests.reference.rounds import armcon, conlinucb, conucb, linucb, shared_linucb
 from tests.reference.uniform import uniform
 from tests.reference.world import Client, Curves, Rewards, add_up, clients_of, users_served, who_plays
@@ -15,19 +33,36 @@ __all__ = [
     "Client",
     "Curves",
     "FedConPESettings",
+    "FederatedRun",
+    "PhaseRun",
     "Rewards",
+    "Sums",
     "add_up",
     "armcon",
+    "async_linucb",
     "barycentric_spanner",
     "clients_of",
     "conlinucb",
     "conucb",
+    "delb",
+    "dislinucb",
+    "fclub",
     "fedconpe",
     "fedlinpe",
+    "fedlinucb",
+    "fedpe",
+    "fedpe_alpha",
     "frank_wolfe",
     "linpe",
     "linucb",
+    "multi_client_design",
+    "pls",
+    "private_fedlinucb",
+    "private_noise",
+    "quantise",
     "shared_linucb",
+    "spanning_design",
+    "supported",
     "uniform",
     "users_served",
     "who_plays",

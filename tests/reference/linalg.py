@@ -47,6 +47,56 @@ def frank_wolfe(arms, active, tol=1e-2):
     raise RuntimeError("Frank-Wolfe did not reach its tolerance")
 
 
+def supported(pi):
+    """A design without weights below a thousandth of the largest, of the same sum. (K,) -> (K,)."""
+    kept = np.where(pi >= 1e-3 * pi.max(), pi, 0.0)
+    return kept * pi.sum() / kept.sum()
+
+
+def multi_client_design(e, active, tol=1e-2):
+    """Fed-PE's: one pi_i on the active vectors of each client, with sum_i max_a e' V^+ e <= (1 + tol) rank(V).
+
+    V = sum pi_{i,a} e e'. From equal weights, pi_{i,a} is multiplied by g_{i,a} / sum_b pi_{i,b} g_{i,b}, g = e' V^+ e.
+    e: M arrays (K_i, d), active: M masks -> M arrays (K_i,).
+    """
+    pi = [on / on.sum() for on in active]
+    for _ in range(100_000):
+        V = sum(gram(x, weights) for x, weights in zip(e, pi, strict=True))
+        inverse = np.linalg.pinv(V, rcond=1e-12, hermitian=True)
+        g = [quadratic(x, inverse) for x in e]
+        if sum(max(own[on]) for own, on in zip(g, active, strict=True)) <= (1 + tol) * np.linalg.matrix_rank(V):
+            return pi
+        pi = [weights * own / (weights @ own) for weights, own in zip(pi, g, strict=True)]
+    raise RuntimeError("the design did not reach its tolerance")
+
+
+def spanning_design(rows, active, size):
+    """Equal weights on `size` of the active rows, or on all. rows (n, d), active (n,) -> (n,).
+
+    Picked is the row that is farthest from the span of those picked; when the others are all as good as in it, within a
+    thousandth of their length, it starts anew with those not yet picked.
+    """
+    picked, span, norms = [], [], np.linalg.norm(rows, axis=1)
+    left = set(np.flatnonzero(active & (norms > 0)).tolist())
+    while left and len(picked) < size:
+        order = sorted(left)
+        x = rows[order]
+        if span:
+            basis = np.linalg.qr(rows[span].T)[0]
+            x = x - x @ basis @ basis.T
+        residuals = np.linalg.norm(x, axis=1)
+        if np.all(residuals <= 1e-3 * norms[order]):
+            span = []
+            continue
+        best = order[first_argmax(residuals)]
+        picked.append(best)
+        span.append(best)
+        left.remove(best)
+    pi = np.zeros(len(rows))
+    pi[picked] = 1 / len(picked)
+    return pi
+
+
 def barycentric_spanner(key_terms, c=2.0):
     """Awerbuch-Kleinberg c-approximate barycentric spanner. key_terms (J, d), c > 1 -> indices (r,).
 

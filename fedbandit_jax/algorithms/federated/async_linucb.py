@@ -47,4 +47,4 @@ class AsyncLinUCB(Synchronised, LinUCB):
         return self.sends(state.members).any()
 
     def exchange(self, state: Federation, client: Client, t: Int[Array, ""]) -> tuple[Federation, Info]:
-        return pass_on(state, client, self.prior(client.context), self.sends, self.is_told)
+        return pass_on(state, client, self.sends, self.is_told)
