@@ -13,13 +13,14 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import LogLocator, NullFormatter
 
 from fedbandit_jax import _checks
-from fedbandit_jax.results.drawing import AXIS_NAMES, NARROW, STYLES, Look, check_positive, named, pareto_front, scale
+from fedbandit_jax.results.drawing import AXIS_NAMES, STYLES, Look, check_positive, named, pareto_front, scale
 from fedbandit_jax.results.labels import is_number
 from fedbandit_jax.results.pareto import DOMINATED, ON_FRONT, UNDECIDED
 from fedbandit_jax.results.statistics import show
 
 SCALES = ("auto", "linear", "log")
 WIDE = 8  # times the least: from here on an axis is logarithmic by itself
+PLAIN = 500  # a logarithmic axis from 1 to less has plain numbers: 1, 2, 5, 10 ...
 MOST_NAMES = 30  # beside the points of a panel; of more, those that are dominated have none
 FILLS: dict[str, Any] = {ON_FRONT: "full", UNDECIDED: "left", DOMINATED: "none"}  # of markers
 GREY = "0.45"
@@ -96,7 +97,7 @@ def draw(
     scale(ax, *scales, lowest=table[y].min(), zero=False)
     for axis in (ax.xaxis, ax.yaxis):
         low, high = axis.get_view_interval()
-        if axis.get_scale() == "log" and high < NARROW * low:
+        if axis.get_scale() == "log" and high < PLAIN * low:
             axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
             axis.set_major_formatter(lambda value, _: f"{value:,.10g}")
             axis.set_minor_formatter(NullFormatter())
