@@ -12,6 +12,8 @@ _runtime.protect()  # before anything below can start JAX's backend
 from fedbandit_jax import datasets  # noqa: E402
 from fedbandit_jax._parameters import Between, OneOf, param  # noqa: E402
 from fedbandit_jax.algorithms import (  # noqa: E402
+    FCLUB,
+    PLS,
     ArmCon,
     AsyncLinUCB,
     ConLinUCB,
@@ -40,6 +42,8 @@ from fedbandit_jax.worlds.problem import Problem  # noqa: E402
 from fedbandit_jax.worlds.world import World  # noqa: E402
 
 __all__ = [
+    "FCLUB",
+    "PLS",
     "REGISTRY",
     "Algorithm",
     "ArmCon",

@@ -158,6 +158,53 @@ def test_fclub_finds_the_users(servers):
     check_ledger(run, D**2 + D + 1)
 
 
+# ----------------------------------------------------------------------------------------------------------- by hand
+
+
+def on_a_line(thetas):
+    """One arm, 1, no noise: V = lam + n, and n pulls of theta give theta n / (lam + n)."""
+    return [Client.of_normals(np.ones((1, 1)), np.array([theta]), 0.0, np.zeros(30)) for theta in thetas]
+
+
+def test_dislinucb_by_hand():
+    """n log(1 + n / (1 + n_syn)) > 3 first at n = 3, 6, 9, after which n_syn = 6, 18, 36."""
+    run = reference.dislinucb(on_a_line([1.0, 1.0]), who_plays(20, 2), D=3.0)
+    assert run.sent == run.received == [(t, i) for t in (3, 9, 18) for i in (0, 1)]
+    alone, after = 1 - 2 / 3, 1 - 6 / 7
+    assert run.theta_error[[1, 2]] == pytest.approx([alone, after])
+
+
+def test_fedlinucb_by_hand():
+    """(1 + n_known + n) > 2.5 (1 + n_known), n_known of the client = 0, 2, 9 and, as the second in line, 0, 4, 17."""
+    run = reference.fedlinucb(on_a_line([1.0, 1.0]), who_plays(30, 2), alpha=1.5)
+    assert run.sent == run.received == [(2, 0), (2, 1), (7, 0), (10, 1), (23, 0)]
+    assert run.theta_error[[0, 1, 6]] == pytest.approx([1, (1 / 3 + 1 / 5) / 2, (1 / 10 + 1 / 5) / 2])
+
+
+def test_async_linucb_by_hand():
+    """Round 2: client 0 sends 2, its neighbour has 3 times what it had. Round 5: 1 + 2 + 5 > 2.5 (1 + 2). Round 15: as
+    1 + 7 + 13 > 2.5 (1 + 7).
+    """
+    run = reference.async_linucb(on_a_line([1.0, 1.0]), who_plays(30, 2), gamma=2.5)
+    assert run.sent == [(2, 0), (5, 1), (15, 0)]
+    assert run.received == [(2, 1), (5, 0), (15, 1)]
+    has = [1 - n / (1 + n) for n in (2, 4, 10, 7)]  # clients 0 and 1 after rounds 2 and 5
+    assert run.theta_error[[1, 4]] == pytest.approx([(has[0] + has[1]) / 2, (has[2] + has[3]) / 2])
+
+
+def test_fclub_by_hand():
+    """Users +1, -1, +1, no messages but those of phases. Before round 3 estimates are +-2/3, F(2) = 0.84, and
+    4/3 / (2 0.84) = 0.80 is above alpha2: the two that agree have 4 pulls together, and nothing changes before round 7.
+    """
+    run = reference.fclub(on_a_line([1.0, -1.0, 1.0]), who_plays(12, 3), alpha2=0.5, U=np.inf, D=np.inf)
+    labels = [(phase["t"], phase["local"], phase["global"], phase["changed"]) for phase in run.phases]
+    local = [0, 1, 2]
+    assert labels == [(1, local, [0, 0, 0], True), (3, local, [0, 1, 0], True), (7, local, [0, 1, 0], False)]
+    assert run.sent == [(t, i) for t in (1, 3, 7) for i in local]
+    assert run.received == [(t, i) for t in (1, 3) for i in local]
+    assert run.theta_error == pytest.approx([1] * 2 + [(1 / 5 + 1 / 3 + 1 / 5) / 3] * 10)
+
+
 # ------------------------------------------------------------------------------------------------------------ phases
 
 
@@ -267,6 +314,22 @@ def test_fedpe_keeps_what_it_cannot_tell_apart():
     assert run.bits_down[-1] == 3 * sum(reports[1:]) + closed * 32 * (D**2 + D)  # 3 bits name one of 6 arms
 
 
+@pytest.mark.parametrize(("clients", "squared"), [(100, 24.13), (2, 17.65)])
+def test_the_width_of_fedpe(clients, squared):
+    """K = 10, d = 3, T = 2^17: 2 log(2 M K 17 / 0.1), or k0 d with k0 = 8.04 for many clients."""
+    alpha = reference.fedpe_alpha(M=clients, K=10, d=3, T=2**17, delta=0.1)
+    assert alpha**2 == pytest.approx(squared, abs=0.02)
+
+
+@pytest.mark.parametrize("enhanced", [False, True])
+def test_fedpe_in_theory_drops_no_best_arm(enhanced):
+    clients = federation(contexts="fixed", noise=0.1)
+    run = reference.fedpe(clients, 20_000, design=g_optimal_of_all, pulls=normals(6), enhanced=enhanced)
+    best = [int(np.argmax(client.see(0) @ client.theta)) for client in clients]
+    assert all(on[a] for phase in run.phases for on, a in zip(phase["active_after"], best, strict=True))
+    assert sum(on.sum() for on in run.phases[-1]["active"]) < M * K / 2
+
+
 def test_the_design_of_all_clients_is_optimal():
     """sum_i max_a e' V^-1 e = d at the optimum, and with one client it is the G-optimal design."""
     clients = federation(contexts="fixed", clients=10, arms=20, dim=5)
@@ -329,6 +392,8 @@ def test_pls_of_fine_quantisers_sends_the_mean_estimate():
     exploited = np.diff(run.regret[explored - 1 : run.phases[0]["length"]])
     assert len(exploited) == run.phases[0]["exploited"] == 27  # M s_1^2 |theta|^2, s_1 = 3
     assert np.all(exploited <= M * 2 * run.phases[0]["tau_k"] + 1e-4)
+    assert sum(phase["complete"] for phase in run.phases) >= 3
+    assert run.theta_error[-1] == pytest.approx(0, abs=1e-5)  # later epochs send what is left of the difference
 
 
 def test_pls_counts():

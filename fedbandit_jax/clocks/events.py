@@ -31,7 +31,7 @@ class Stretch(NamedTuple):
     last: Float[Array, ""]  # the round after which the next message comes
 
     @property
-    def pulls(self) -> Float[Array, ""]:
+    def pulls(self) -> Float[Array, "*M"]:
         return self.last - self.first
 
 

@@ -241,13 +241,18 @@ def pass_on(
             after = receive_(own, client.arms[sender], is_sent, is_sent)
             members = jax.tree.map(lambda x, new: x.at[sender].set(new), state.members, after)
         else:
-            knows_more = server.observations > state.members.ridge.observations - state.members.unsent
-            told = jax.vmap(is_told, in_axes=(0, None))(state.members, fitted.log_det) & knows_more
-            told = told & setting.real & is_sent
-            members = jax.vmap(receive_)(state.members, client.arms, (numbers == sender) & is_sent, told)
+            # Whoever has sent knows that the server knows its pulls, too.
+            has_sent, before = (numbers == sender) & is_sent, state.members
+            known = before._replace(
+                unsent=jnp.where(has_sent, 0, before.unsent),
+                shared_log_det=before.shared_log_det + jnp.where(has_sent, before.growth, 0),
+            )
+            told = jax.vmap(is_told, in_axes=(0, None))(known, fitted.log_det)
+            told = told & (server.observations > known.ridge.observations - known.unsent) & setting.real & is_sent
+            members = jax.vmap(receive_)(before, client.arms, has_sent, told)
         acting = state.acting
         if acting is not None:
-            acting = jax.tree.map(lambda new, old: jnp.where(spread(told, new), new, old), members.ridge, acting)
+            acting = where_client(told, members.ridge, acting)
         server = jax.tree.map(lambda new, old: jnp.where(is_sent, new, old), server, state.server)
         state = Federation(members, server, acting)
         return state, uploads + is_sent, downloads + told.sum(), due(state) & (numbers > sender)
@@ -284,6 +289,6 @@ def receive(
     return jax.tree.map(lambda new, old: jnp.where(has_sent | is_told, new, old), after, member)
 
 
-def spread(mask: Bool[Array, " M"], like: Float[Array, "M ..."]) -> Bool[Array, "M ..."]:
-    """One flag a client, along all axes of an array."""
-    return mask.reshape(-1, *[1] * (like.ndim - 1))
+def where_client(mask: Bool[Array, " M"], new: Any, old: Any) -> Any:
+    """Of pytrees with an axis M, one or the other of each client."""
+    return jax.tree.map(lambda a, b: jnp.where(mask.reshape(-1, *[1] * (a.ndim - 1)), a, b), new, old)

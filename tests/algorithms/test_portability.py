@@ -18,6 +18,7 @@ VARIANTS = {  # hyperparameters that make other programs: words, and None for a 
     "FedConPE": ({}, {"C": "realised"}, {"key_term_rule": "signed", "null_space": "skip"}, *PHASE_WORDS),
     "FedLinPE": ({}, PHASE_WORDS[0] | PHASE_WORDS[1]),
     "LinPE": ({}, PHASE_WORDS[0] | PHASE_WORDS[1]),
+    "PLS": ({}, {"C": "theory", "sigma": 0.1}),
     "LinUCB": ({}, THEORY, THEORY | {"sigma": 0.1}),
     "ArmCon": ({}, THEORY | {"schedule": "linear"}, {"schedule": lambda t: t // 7}),
     "ConUCB": ({}, THEORY | {"alpha_t": "theory", "schedule": "linear", "sigma": 0.1}),
@@ -105,7 +106,9 @@ def test_the_checks_would_find_what_they_look_for(catalog):
     assert FLOAT64.search(text)
 
 
-@pytest.mark.parametrize("algorithm", [fb.ArmCon(alpha="theory"), fb.FedConPE()], ids=lambda algorithm: algorithm.name)
+@pytest.mark.parametrize(
+    "algorithm", [fb.ArmCon(alpha="theory"), fb.FedConPE(), fb.PLS(C=0.1)], ids=lambda algorithm: algorithm.name
+)
 def test_the_forms_for_gpus_play_the_same_runs(catalog, algorithm, monkeypatch):
     """Where the code has another form for GPUs than for CPUs, take it here: the same runs, to rounding."""
 

@@ -18,6 +18,7 @@ ALGORITHMS = [
     fb.FedConPE(exploration_scale=0.3),
     fb.FedLinPE(exploration_scale=0.3),
     fb.LinPE(exploration_scale=0.3),
+    fb.PLS(C=1.0),
     fb.LinUCB(),
     fb.LinUCB(alpha="theory"),
     fb.ArmCon(),

@@ -67,25 +67,24 @@ class FederatedRun:
     phases: list = field(default_factory=list)
 
 
-def play_rounds(clients, rounds, message, *, ucb, learn, talk, theta_hat, before=lambda t: ([], [])):
+def play_rounds(clients, rounds, message, *, ucb, learn, talk, theta_hat):
     """The rounds t = 1, 2, ... of a federation.
 
     Who is present chooses argmax ucb(i, arms, t) with what was known when the round began, then learn(i, x, y), then
-    talk(t, who is present), which gives who sent and who received; before(t) gives those before the plays. Curves are
+    talk(t, who is present), which gives who sent and who received. Curves are
     read at the end of the round, theta_error from theta_hat(i). A message has `message` scalars.
     """
     arms, lost, errors, sent, received = [], [], [], [], []
     for t, present in enumerate(rounds, start=1):
-        first = before(t)
         choices = [first_argmax(ucb(i, clients[i].see(own), t)) for i, own in present]
         lost.append(0.0)
         for (i, own), a in zip(present, choices, strict=True):
             x = clients[i].see(own)[a]
             learn(i, x, clients[i].reward(own, x))
             lost[-1] += clients[i].regret(own, x)
-        last = talk(t, [i for i, _ in present])
-        sent += [(t, who) for who in first[0] + last[0]]
-        received += [(t, who) for who in first[1] + last[1]]
+        told, heard = talk(t, [i for i, _ in present])
+        sent += [(t, who) for who in told]
+        received += [(t, who) for who in heard]
         arms.append(choices)
         errors.append(np.mean([client.error(theta_hat(i)) for i, client in enumerate(clients)]))
     ends = np.arange(1, len(rounds) + 1)

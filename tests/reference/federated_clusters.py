@@ -36,11 +36,12 @@ def fclub(
 ):
     """FCLUB-DC (Liu et al., UAI 2022), without privacy. Client i is a user at the local server i mod L; None: L = M.
 
-    F(x) = sqrt((1 + log(1 + x)) / (1 + x)), th the ridge estimate of some data, T how many they are. Before rounds 1,
-    3, 7, ... a phase starts. A server's users are in one local cluster while edges connect them; the edge of two is
-    lost for good if |th_1 - th_2| > alpha1 (F(T_1) + F(T_2)). All local clusters send the sums of their users' data;
-    those of different servers are joined if |th_1 - th_2| < alpha2 (F(T_1) + F(T_2)), and what is connected is a global
-    cluster. If a label of any user is another than before, each local cluster receives the sums of its global one, and
+    F(x) = sqrt((1 + log(1 + x)) / (1 + x)), th the ridge estimate of some data, T how many they are. Before rounds
+    3, 7, 15, ... a phase starts; its messages are those of the round before. Nothing is sent before the first round.
+    A server's users are in one local cluster while edges connect them; the edge of two is lost for good if
+    |th_1 - th_2| > alpha1 (F(T_1) + F(T_2)). All local clusters send the sums of their users' data; those of different
+    servers are joined if |th_1 - th_2| < alpha2 (F(T_1) + F(T_2)), and what is connected is a global cluster. If a
+    label of any user is another than before, each local cluster receives the sums of its global one, and
     all buffers are empty.
     A user acts on the sums S of its local cluster, and its data go into the cluster's buffer dS. After the plays, in
     order of the index of those who played: the cluster sends its buffer, unless it is empty, if
@@ -111,11 +112,13 @@ def fclub(
                 if total[g].n > own[k].n and total[g].logdet(lam) - own[k].logdet(lam) >= np.log(D):
                     own[k] = total[g]
                     received.append(k)
-        return sent, received
+        phase = before(t + 1)
+        return sent + phase[0], received + phase[1]
 
     def width(t):
         return 0.5 * np.sqrt(2 * np.log(2 / 1.5) + d * np.log(3 + t / d)) if beta == "theory" else beta
 
+    before(1)
     run = play_rounds(
         clients,
         rounds,
@@ -124,7 +127,6 @@ def fclub(
         learn=learn,
         talk=talk,
         theta_hat=lambda i: theta(own[local[i]]),
-        before=before,
     )
     run.phases = phases
     return run

@@ -73,8 +73,9 @@ def multi_client_design(e, active, tol=1e-2):
 def spanning_design(rows, active, size):
     """Equal weights on `size` of the active rows, or on all. rows (n, d), active (n,) -> (n,).
 
-    Picked is the row that is farthest from the span of those picked; when the others are all as good as in it, within a
-    thousandth of their length, it starts anew with those not yet picked.
+    Picked is the row that is farthest from the span of those picked, the first of those within 1e-5 of that; when the
+    others are all as good as in it, within a thousandth of their length, it starts anew with those not yet picked. Rows
+    of zeros are never picked.
     """
     picked, span, norms = [], [], np.linalg.norm(rows, axis=1)
     left = set(np.flatnonzero(active & (norms > 0)).tolist())
@@ -88,7 +89,7 @@ def spanning_design(rows, active, size):
         if np.all(residuals <= 1e-3 * norms[order]):
             span = []
             continue
-        best = order[first_argmax(residuals)]
+        best = order[int(np.flatnonzero(residuals >= (1 - 1e-5) * residuals.max())[0])]
         picked.append(best)
         span.append(best)
         left.remove(best)

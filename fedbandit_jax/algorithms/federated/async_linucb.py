@@ -35,7 +35,7 @@ class AsyncLinUCB(Synchronised, LinUCB):
     gamma_U: Hyperparameter = param(None, low=1, infinite=True)
     gamma_D: Hyperparameter = param(None, low=1, infinite=True)
 
-    def sends(self, member: Member) -> Bool[Array, ""]:
+    def sends(self, member: Member) -> Bool[Array, "*M"]:
         gamma = self.gamma if self.gamma_U is None else self.gamma_U
         return member.growth > jnp.log(gamma)
 
