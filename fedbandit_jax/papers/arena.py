@@ -131,7 +131,9 @@ def play_arena(
     return rows
 
 
-def planned(catalogs: Mapping[str, Catalog], worlds: Sequence[str], constants: Sequence[str]) -> list[tuple[str, str]]:
+def planned(
+    catalogs: Mapping[str, Catalog], worlds: Sequence[str], constants: Sequence[str], size: Size
+) -> list[tuple[str, str]]:
     """Data sets and worlds."""
     for name in worlds:
         _checks.choice("world", name, WORLDS)

@@ -18,8 +18,8 @@ def of_arena(folder: Path) -> Report:
     size = record["settings"]
     intro = [
         f"M = {size['clients']} clients, K = {size['arms']} arms, T = {size['horizon']} rounds; "
-        f"{counted(size['users'], 'user')} × {counted(size['seeds'], 'seed')}, the same for all. Tuned constants had {size['trials']} trials of each algorithm, "
-        "for regret alone, on other users.",
+        f"{counted(size['users'], 'user')} × {counted(size['seeds'], 'seed')}, the same for all. "
+        f"Tuned constants had {size['trials']} trials of each algorithm, for regret alone, on other users.",
         *(sentence(part, kind, rows) for part in record["parts"] for kind, rows in by_constants(part)),
     ]
     if size["quick"]:
