@@ -30,7 +30,8 @@ ELSEWHERE = {
 CATALOG = {"seed": 0, "dim": 10, "num_arms": 1000, "num_key_terms": 200, "num_users": 20}
 SETTING: dict[str, Any] = {"clients": 5, "arms": 50, "horizon": 2000, "users": 5, "seeds": 2}
 COMPANY = ("LinUCB", "Uniform")  # whom an algorithm is drawn beside
-# Who takes the first colours: as in the figure of the first page, as far as that goes.
+# Who takes the first colours: as in the figure of the first page, as far as that goes. The others share the next one,
+# as no card has two of them.
 COLOURED = ("FedConPE", "LinUCB", "ArmCon", "ConUCB", "ConLinUCB", "LinPE", "FedLinPE", "SharedLinUCB", "Uniform")
 LINK = re.compile(r"\]\((?P<to>[^)#\s:]+)(?=[)#])")
 MATHML = "http://www.w3.org/1998/Math/MathML"
@@ -98,9 +99,20 @@ def family(kind: type) -> str:
     return ""
 
 
+def world_of(algorithm: fb.Algorithm) -> fb.World:
+    """The default world, or that of common arms where the algorithm plays there only."""
+    try:
+        algorithm.check_world(fb.World())
+        return fb.World()
+    except ValueError:
+        return fb.World(arm_sets="common")
+
+
 def page(name: str) -> str:
     """The page of an algorithm."""
     kind, said = algorithms()[name], parts(algorithms()[name])
+    world = world_of(kind())
+    where = "" if world == fb.World() else f", world=fb.{world!r}"
     beside = [other for other in COMPANY if other != name]
     played = ", ".join(f"fb.{one}()" for one in (name, *beside))
     return f"""# {name}
@@ -116,7 +128,7 @@ import fedbandit_jax as fb
 
 catalog = fb.datasets.synthetic({as_arguments(CATALOG)})
 algorithms = [{played}]
-results = fb.simulate(catalog, algorithms, {as_arguments(SETTING)})
+results = fb.simulate(catalog, algorithms, {as_arguments(SETTING)}{where})
 print(results.summary())
 results.plot.curves("regret", y="log").figure.savefig("regret.png")
 ```
@@ -163,11 +175,18 @@ def cards() -> str:
 def figures(folder: Path, catalog: fb.Catalog | None = None, **smaller: Any) -> dict[str, Path]:
     """A figure for each algorithm, of runs that the folder keeps."""
     catalog = catalog or fb.datasets.synthetic(**CATALOG)
-    everyone = [kind() for kind in algorithms().values()]
-    results = fb.sweep(catalog, everyone, **SETTING | smaller, out=folder / "runs", progress=False)
-    titles = {algorithm.name: algorithm.title for algorithm in everyone}
-    order = [titles[name] for name in dict.fromkeys((*COLOURED, *titles))]
-    return {name: draw(results, [titles[name], *COMPANY], order, folder / f"{name}.svg") for name in titles}
+    everyone = {name: kind() for name, kind in algorithms().items()}
+    company = [everyone[name] for name in COMPANY]
+    drawn = {}
+    for i, world in enumerate(dict.fromkeys(world_of(algorithm) for algorithm in everyone.values())):
+        there = [algorithm for algorithm in everyone.values() if world_of(algorithm) == world]
+        played = list(dict.fromkeys([*there, *company]))
+        results = fb.sweep(catalog, played, **SETTING | smaller, world=world, out=folder / f"runs{i}", progress=False)
+        for algorithm in there:
+            order = [everyone[name].title for name in dict.fromkeys((*COLOURED, algorithm.name))]
+            path = folder / f"{algorithm.name}.svg"
+            drawn[algorithm.name] = draw(results, [algorithm.title, *COMPANY], order, path)
+    return drawn
 
 
 def draw(results: fb.Results, labels: list[str], order: list[str], path: Path) -> Path:

@@ -61,6 +61,11 @@ CASES = [
 COUNTS = ("uploads", "downloads", "scalars_up", "scalars_down")
 
 
+def test_all_are_here():
+    on_this_clock = {kind for kind in fb.REGISTRY.values() if getattr(kind, "passes_messages", False)}
+    assert {kind for kind in on_this_clock if kind.__module__.startswith("fedbandit_jax.")} == set(ORACLES)
+
+
 def federation_of(world, seed, rounds=T):
     """The oracle's clients and who plays when, on the package's random numbers."""
     raw = raw_of(seed, rounds=rounds)

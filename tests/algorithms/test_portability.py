@@ -27,6 +27,16 @@ VARIANTS = {  # hyperparameters that make other programs: words, and None for a 
         {"strategy": "UCB", "schedule": "linear", "lam": 1.0} | THEORY,
     ),
     "SharedLinUCB": ({}, THEORY),
+    "DisLinUCB": ({}, THEORY | {"D": 3.0}),
+    "AsyncLinUCB": ({}, THEORY | {"gamma_U": 2.0}),
+    "FedLinUCB": ({}, THEORY | {"beta": "theory"}),
+    "PrivateFedLinUCB": (
+        {},
+        {"privacy": "none", "alpha": 0.5, "lam": 1.0},
+        {"privacy": "sdp-amplified"},
+        {"privacy": "sdp-vector-sum", "batch": "theory"},
+    ),
+    "FCLUB": ({}, {"servers": 2, "beta": "theory"}),
     "Uniform": ({},),
 }
 ALLOWED = {  # library calls, by platform; a new one must exist there, and be fit for batches

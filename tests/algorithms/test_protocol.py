@@ -28,6 +28,13 @@ ALGORITHMS = [
     fb.ConLinUCB(strategy="UCB"),
     fb.SharedLinUCB(),
     fb.SharedLinUCB(alpha="theory"),
+    fb.DisLinUCB(),
+    fb.DisLinUCB(D=3.0, alpha="theory"),
+    fb.AsyncLinUCB(gamma=2.0),
+    fb.FedLinUCB(alpha=0.3),
+    fb.PrivateFedLinUCB(privacy="none", alpha=0.5),
+    fb.PrivateFedLinUCB(privacy="ldp", eps=200.0, scale=0.1),
+    fb.FCLUB(),
     fb.Uniform(),
 ]
 every_algorithm = pytest.mark.parametrize("algorithm", ALGORITHMS, ids=lambda a: f"{a.title}-{getattr(a, 'alpha', '')}")

@@ -94,7 +94,7 @@ def test_every_field_of_the_world_is_here():
     assert {type(learner).__name__ for learner in LEARNERS.values()} == {
         name
         for name, kind in fb.REGISTRY.items()
-        if kind.__module__.startswith("fedbandit_jax.") and kind.made_for == {}
+        if kind.__module__.startswith("fedbandit_jax.") and kind.made_for == {} and not kind.passes_messages
     }
 
 
