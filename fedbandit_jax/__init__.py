@@ -12,6 +12,7 @@ _runtime.protect()  # before anything below can start JAX's backend
 from fedbandit_jax import datasets  # noqa: E402
 from fedbandit_jax._parameters import Between, OneOf, param  # noqa: E402
 from fedbandit_jax.algorithms import (  # noqa: E402
+    DELB,
     FCLUB,
     PLS,
     ArmCon,
@@ -22,6 +23,7 @@ from fedbandit_jax.algorithms import (  # noqa: E402
     FedConPE,
     FedLinPE,
     FedLinUCB,
+    FedPE,
     LinPE,
     LinUCB,
     PrivateFedLinUCB,
@@ -42,6 +44,7 @@ from fedbandit_jax.worlds.problem import Problem  # noqa: E402
 from fedbandit_jax.worlds.world import World  # noqa: E402
 
 __all__ = [
+    "DELB",
     "FCLUB",
     "PLS",
     "REGISTRY",
@@ -57,6 +60,7 @@ __all__ = [
     "FedConPE",
     "FedLinPE",
     "FedLinUCB",
+    "FedPE",
     "LinPE",
     "LinUCB",
     "OneOf",

@@ -7,11 +7,13 @@ from fedbandit_jax.algorithms.conversational.armcon import ArmCon
 from fedbandit_jax.algorithms.conversational.conlinucb import ConLinUCB
 from fedbandit_jax.algorithms.conversational.conucb import ConUCB
 from fedbandit_jax.algorithms.federated.async_linucb import AsyncLinUCB
+from fedbandit_jax.algorithms.federated.delb import DELB
 from fedbandit_jax.algorithms.federated.dislinucb import DisLinUCB
 from fedbandit_jax.algorithms.federated.fclub import FCLUB
 from fedbandit_jax.algorithms.federated.fedconpe import FedConPE
 from fedbandit_jax.algorithms.federated.fedlinpe import FedLinPE
 from fedbandit_jax.algorithms.federated.fedlinucb import FedLinUCB
+from fedbandit_jax.algorithms.federated.fedpe import FedPE
 from fedbandit_jax.algorithms.federated.pls import PLS
 from fedbandit_jax.algorithms.federated.private_fedlinucb import PrivateFedLinUCB
 from fedbandit_jax.algorithms.federated.shared_linucb import SharedLinUCB
@@ -20,6 +22,7 @@ from fedbandit_jax.algorithms.linucb import LinUCB
 from fedbandit_jax.algorithms.uniform import Uniform
 
 __all__ = [
+    "DELB",
     "FCLUB",
     "PLS",
     "ArmCon",
@@ -30,6 +33,7 @@ __all__ = [
     "FedConPE",
     "FedLinPE",
     "FedLinUCB",
+    "FedPE",
     "LinPE",
     "LinUCB",
     "PrivateFedLinUCB",

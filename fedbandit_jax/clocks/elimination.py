@@ -1,11 +1,10 @@
-"""Phase elimination, the part that all algorithms on the phase clock share.
+"""Phase elimination, the part that FedConPE, FedLinPE and LinPE share.
 
 A phase, eps = 2^-l: every client plays a G-optimal design on its active arms, the server estimates theta by least
 squares over all clients and phases, and every client drops the arms that fall too far behind. An algorithm says how
 wide its confidence radius is and, if it asks questions, which (`PhaseElimination.questions`).
 """
 
-import warnings
 from collections import OrderedDict
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
@@ -16,14 +15,16 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Key
 
 from fedbandit_jax._parameters import Between, Hyperparameter, OneOf, param
-from fedbandit_jax.clocks.base import NOTHING, Algorithm, MadeFor, Trace
+from fedbandit_jax.clocks.base import NOTHING, Trace
 from fedbandit_jax.clocks.phases import (
     MAX_PHASES,
     Clock,
+    Messages,
     Phase,
+    PhaseAlgorithm,
     Randomness,
     asked_after,
-    draw,
+    draw_for_clients,
     end_together,
     pull_counts,
     pulls_after,
@@ -61,7 +62,7 @@ class PhaseQuestions(NamedTuple):
     vectors: Float[Array, "M n d"]
     repetitions: Float[Array, "M n"]
     messages: tuple = ()  # that were sent for them, a leading axis M throughout
-    scalars: Float[Array, ""] | float = 0.0  # in these messages
+    sent: Messages = Messages()  # what they count
     info: dict[str, Array] = NOTHING  # diagnostics of the phase
 
 
@@ -75,8 +76,8 @@ class PhasePlan(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class PhaseElimination(Algorithm, abstract=True):
-    """What the algorithms on this clock share.
+class PhaseElimination(PhaseAlgorithm, abstract=True):
+    """What these phase eliminations share.
 
     delta is the probability of failure; sigma the noise that the counts allow for (None: the problem's).
     `exploration_scale` multiplies every count and `elimination_scale` the threshold. `rounding` is "ceil" or
@@ -86,12 +87,6 @@ class PhaseElimination(Algorithm, abstract=True):
     """
 
     revision: ClassVar[int] = 3
-    made_for: ClassVar[MadeFor] = {
-        "contexts": ("plays phases on fixed arms", ("fixed",)),
-        "arrivals": ("plays phases that end together for all clients", ("all",)),
-    }
-    needs: ClassVar[str] = "a phase needs means that stay, and `sum_of_rewards` where `reward` is the world's own"
-
     delta: Hyperparameter = param(0.1, low=0, high=1, ends="()")
     sigma: Hyperparameter = param(None, low=0, ends="[)")
     exploration_scale: Hyperparameter = param(1.0, low=0, ends="()", search=Between(1e-3, 1))
@@ -100,19 +95,6 @@ class PhaseElimination(Algorithm, abstract=True):
     ridge: Hyperparameter = param(0.0, low=0, ends="[)")
     design_tol: Hyperparameter = param(1e-2, low=1e-3, high=1)
     design_method: Hyperparameter = param("multiplicative", words=tuple(METHODS))
-
-    def check(self, *, dim: int, clients: int, arms: int, horizon: int, noise: float) -> None:
-        super().check(dim=dim, clients=clients, arms=arms, horizon=horizon, noise=noise)
-        shortest = self.first_phase(dim, clients, arms, horizon, noise)
-        if horizon < shortest:
-            warnings.warn(
-                f"horizon={horizon} is shorter than the first phase of {self.title}, at least {shortest:.0f} rounds "
-                "here: no arm will be eliminated",
-                stacklevel=2,
-            )
-
-    def plays_in(self, world: World) -> bool:
-        return world.knows_sums
 
     def first_phase(self, dim: int, clients: int, arms: int, horizon: int, noise: float) -> float:
         """Rounds of the first phase, eps = 1/2, before rounding up."""
@@ -161,9 +143,7 @@ class PhaseElimination(Algorithm, abstract=True):
 
     def plan(self, key: Key[Array, ""], problem: Problem, clock: Clock, state: State) -> PhasePlan:
         """What every client will do in a phase: its design, its counts, its questions."""
-        _, K, d = problem.arms.shape
-        with_keys = problem.world.rewards != "gaussian" or type(problem.world) is not World
-        random = jax.vmap(lambda i: draw(key, i, clock.phase, K, d, problem.theta.dtype, with_keys))(problem.client_ids)
+        random = draw_for_clients(key, problem, clock)
         weights = jax.vmap(
             lambda arms, active: g_optimal_design(arms, active, self.design_tol, method=self.design_method).weights
         )(problem.arms, state.active)
@@ -208,13 +188,14 @@ class PhaseElimination(Algorithm, abstract=True):
         up, down = (
             sum(part.size for part in message) for message in (jax.tree.map(lambda x: x[0], statistics), estimate)
         )
+        M = problem.num_clients
         phase = Phase(
             counts=plan.counts,
             length=length,
             asked=asked.sum(axis=1),
             client_mask=problem.client_mask,
-            opening_scalars=jnp.asarray(questions.scalars, length.dtype),
-            closing_scalars=problem.num_clients * (up + down),
+            opening=questions.sent,
+            closing=Messages(M, M, M * up, M * down),
             theta_error=info["theta_error"],
             info=info,
         )
@@ -268,7 +249,7 @@ def diagnose(
     before: Bool[Array, "M K"],
     after: Bool[Array, "M K"],
     theta_hat: Float[Array, " d"],
-    radius: Float[Array, ""],
+    radius: Float[Array, ""] | Float[Array, "M K"],
 ) -> dict[str, Array]:
     """What every phase elimination tells of a phase, given the arms active before and after it.
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from fedbandit_jax import _runtime
-from fedbandit_jax.clocks.elimination import PhaseElimination
+from fedbandit_jax.clocks.phases import PhaseAlgorithm
 from fedbandit_jax.engine.program import Program
 from fedbandit_jax.engine.sweep import Sweep, memory_budget
 
@@ -21,7 +21,7 @@ def estimate(sweep: Sweep, memory: Any = None) -> Iterator[dict[str, Any]]:
     budget = memory_budget(memory, devices)
     for batch in sweep.batches(devices[0]):
         # Phases cost the same whatever their length; rounds are played in part, and the rest is a rule of three.
-        T, by_phases = batch.horizon, isinstance(batch.algorithm, PhaseElimination)
+        T, by_phases = batch.horizon, isinstance(batch.algorithm, PhaseAlgorithm)
         part = 1.0 if T <= TIMED_ROUNDS or by_phases else TIMED_ROUNDS / T
         timed = np.maximum(np.floor(batch.rounds * part), np.arange(1, len(batch.rounds) + 1))
         program = Program(batch, seed=sweep.seed, devices=devices, rounds=timed)

@@ -2,6 +2,7 @@
 
 Minimise g(pi) = max_a a' V(pi)^-1 a over weights pi on the active arms, V(pi) = sum_a pi(a) a a'. By
 Kiefer and Wolfowitz the least value is r, the rank of the active arms, so g(pi) <= (1 + tol) r certifies pi.
+Several clients that look for one theta share V(pi) and the least value, see `multi_client_design`.
 
 All solvers work in whitened coordinates (designs do not change under linear maps) and are pure functions of
 fixed shapes: batch them with `vmap`.
@@ -21,13 +22,16 @@ from fedbandit_jax import _checks
 
 
 class Design(NamedTuple):
-    weights: Float[Array, " K"]  # pi, zero off the mask
+    weights: Float[Array, "*M K"]  # pi, zero off the mask
     value: Float[Array, ""]  # g(pi) of the arms as given, from a fresh factorisation of V(pi)
     rank: Int[Array, ""]  # r, of what is told apart: see RESOLUTION
     iterations: Int[Array, ""]
 
 
 RESOLUTION = {"float32": 1e-5, "float64": 1e-10}  # directions of which arms have less do not take part in a design
+LEAST_SHARE = 1e-3  # of the largest weight: whoever pays for every arm of a design does without those below
+TIED = 1e-5  # parts as large as each other
+SPANNED = 1e-3  # of an arm's norm: with no more left, it is a combination of others
 ROUNDING = 16  # units in the last place: by rounding, arms seem to have up to 8 of a direction that they do not have
 
 Solution = tuple[Float[Array, " K"], Float[Array, ""], Int[Array, ""]]  # weights, g, iterations
@@ -126,16 +130,29 @@ def at_resolution(
     return Whitened(rows, mask, (~counted).astype(Q.dtype))
 
 
-def _multiplicative(white: Whitened, tol: Float[Array, ""], max_iterations: int) -> Solution:
+def _multiplicative(white: Whitened, tol: Float[Array, ""], max_iterations: int, clients: int = 1) -> Solution:
     """pi <- pi (g/r)^a, normalised, with a Barzilai-Borwein exponent a in [1, 20].
 
-    a = 1 is monotone (Titterington 1976, Yu 2010): a step that is not finite is taken again with it.
+    a = 1 is monotone (Titterington 1976, Yu 2010): a step that is not finite is taken again with it. With several
+    clients, the rows are theirs one after another, as many each; the weights of each are normalised, side by side, and
+    g adds up the largest of each.
     """
     r = white.bound
     n = white.mask.sum().astype(r.dtype)
 
-    def log_ratio(g: Float[Array, " K"]) -> Float[Array, " K"]:
-        return jnp.where(white.mask, jnp.log(jnp.maximum(g, jnp.finfo(g.dtype).tiny) / r), 0)
+    def of_client(x: Float[Array, " K"]) -> Float[Array, "*K"]:
+        """The sum over a client's rows, at each of them; of several clients, 1 for those without any."""
+        if clients == 1:
+            return x.sum()
+        total = x.reshape(clients, -1).sum(axis=1)
+        return jnp.repeat(jnp.where(total > 0, total, 1), len(x) // clients)
+
+    def value_of(g: Float[Array, " K"]) -> Float[Array, ""]:
+        return g.max() if clients == 1 else g.reshape(clients, -1).max(axis=1).sum()
+
+    def log_ratio(g: Float[Array, " K"], weights: Float[Array, " K"]) -> Float[Array, " K"]:
+        level = r if clients == 1 else of_client(weights * g)  # its mean over the design, which is r in all
+        return jnp.where(white.mask, jnp.log(jnp.maximum(g, jnp.finfo(g.dtype).tiny) / level), 0)
 
     def unfinished(state: tuple) -> Bool[Array, ""]:
         *_, best, i = state
@@ -145,14 +162,14 @@ def _multiplicative(white: Whitened, tol: Float[Array, ""], max_iterations: int)
         weights, h, a, best_weights, best, i = state
         s = jnp.clip(a * h, -3, 3)
         grown = weights * jnp.exp(s)
-        total = grown.sum()
+        total = of_client(grown)
         new = grown / total
         g = white.g(new)
-        new_h = log_ratio(g)
+        new_h = log_ratio(g, new)
         # Norms weighted by pi: without the weights it takes 3 to 5 times the iterations.
         change = jnp.where(white.mask, s - jnp.log(total), 0)
         new_a = jnp.sqrt((new * change**2).sum() / (new * (new_h - h) ** 2).sum())
-        value = g.max()
+        value = value_of(g)
         sound = jnp.isfinite(value)
         better = sound & (value < best)
         return (
@@ -164,9 +181,13 @@ def _multiplicative(white: Whitened, tol: Float[Array, ""], max_iterations: int)
             i + 1,
         )
 
-    start = white.uniform
-    g = (white.rows**2).sum(axis=1)  # V(uniform) = I
-    init = (start, log_ratio(g), jnp.clip(n / r, 1, 3), start, g.max(), jnp.int32(0))
+    if clients == 1:
+        start = white.uniform
+        g = (white.rows**2).sum(axis=1)  # V(uniform) = I
+    else:
+        start = white.mask / of_client(white.mask.astype(r.dtype))
+        g = white.g(start)
+    init = (start, log_ratio(g, start), jnp.clip(n / r, 1, 3), start, value_of(g), jnp.int32(0))
     *_, weights, value, iterations = lax.while_loop(unfinished, step, init)
     return weights, value, iterations
 
@@ -292,3 +313,48 @@ def g_optimal_design(
     true_value = as_given.g(weights).max()  # NaN where weights vanish that a weak direction needs
     true_value = jnp.where(jnp.isnan(true_value), jnp.inf, true_value)
     return Design(weights, jnp.where(as_given.rank > white.rank, true_value, value), white.rank, iterations)
+
+
+def multi_client_design(
+    arms: Float[Array, "M K d"], mask: Bool[Array, "M K"], tol: Float[Array, ""] | float = 1e-2
+) -> Design:
+    """Weights pi_i on each client's arms in `mask`, each with sum 1, for one estimate from the pulls of all.
+
+    With V(pi) = sum_i sum_a pi_i(a) a a', over all clients, sum_i max_a a' V(pi)^-1 a <= (1 + tol) r, where r, the rank
+    of all active arms, is the least that there is (Huang, Wu, Yang and Shen, NeurIPS 2021). One client's is its
+    G-optimal design. A client without active arms has no weights. `value` tells what was reached.
+    """
+    M, K, d = arms.shape
+    white = whiten(arms.reshape(M * K, d), mask.ravel())
+    _, max_iterations = METHODS["multiplicative"]
+    weights, value, iterations = _multiplicative(white, jnp.asarray(tol, arms.dtype), max_iterations, clients=M)
+    return Design(weights.reshape(M, K), value, white.rank, iterations)
+
+
+def on_support(weights: Float[Array, "*M K"]) -> Float[Array, "*M K"]:
+    """Weights without those below a thousandth of the largest, and with the same sum."""
+    kept = jnp.where(weights >= LEAST_SHARE * weights.max(axis=-1, keepdims=True), weights, 0)
+    total, left = (x.sum(axis=-1, keepdims=True) for x in (weights, kept))
+    return kept * (total / jnp.where(left > 0, left, 1))
+
+
+def spanning_design(arms: Float[Array, "K d"], mask: Bool[Array, " K"], size: Int[Array, ""]) -> Float[Array, " K"]:
+    """Equal weights on `size` arms that span what the arms in `mask` span, or on all if there are no more.
+
+    Each is the one of which those before it span least; when they span all, from the start again among the others. A
+    zero vector is never picked.
+    """
+    norms = jnp.linalg.norm(arms, axis=1)
+
+    def pick(_: Int[Array, ""], state: tuple) -> tuple:
+        free, rest = state  # arms that are not picked yet; what of each arm is not spanned yet
+        left = jnp.where(free, jnp.linalg.norm(rest, axis=1), 0)
+        again = ~(left > SPANNED * norms).any()
+        rest, left = jnp.where(again, arms, rest), jnp.where(again, jnp.where(free, norms, 0), left)
+        a = jnp.argmax(left >= (1 - TIED) * left.max())  # the first of equals: unit vectors differ by rounding
+        direction = rest[a] / jnp.where(left[a] > 0, left[a], 1)
+        return free.at[a].set(free[a] & (left[a] <= 0)), rest - (rest @ direction)[:, None] * direction[None, :]
+
+    free, _ = lax.fori_loop(0, size, pick, (mask, arms))
+    picked = mask & ~free
+    return picked / jnp.maximum(picked.sum(), 1).astype(arms.dtype)

@@ -65,13 +65,24 @@ def eigenpairs(V: Float[Array, "d d"]) -> tuple[Float[Array, " d"], Float[Array,
     return jnp.where(null, 0, eigenvalues), jnp.where(null[None, :], basis, vectors)
 
 
+def pseudo_inverse(gram: Float[Array, "d d"]) -> tuple[Float[Array, "d d"], Float[Array, ""]]:
+    """G^+, and the number of directions where G is singular; a direction counts as in `least_squares`."""
+    inverse, Q, unseen = inverse_eigenvalues(gram)
+    return (Q * inverse[None, :]) @ Q.T, unseen
+
+
 def least_squares(gram: Float[Array, "d d"], moment: Float[Array, " d"]) -> tuple[Float[Array, " d"], Float[Array, ""]]:
     """G^-1 W, of minimum norm where G is singular, and the number of directions where it is.
 
     A direction counts from 1e-6 of the largest eigenvalue on, in float64 from 1e-14; in a null space rounding makes it
     3e-7 at most. What is left of G in float32 tells the weakest that count to about a tenth.
     """
+    inverse, Q, unseen = inverse_eigenvalues(gram)
+    return Q @ (inverse * (moment @ Q)), unseen
+
+
+def inverse_eigenvalues(gram: Float[Array, "d d"]) -> tuple[Float[Array, " d"], Float[Array, "d d"], Float[Array, ""]]:
+    """Of the directions that count, 0 of the others; the eigenvectors; and the number of the others."""
     eigenvalues, Q = jnp.linalg.eigh(gram.T, symmetrize_input=False)
     seen = eigenvalues > (1e-6 if gram.dtype == jnp.float32 else 1e-14) * eigenvalues[-1]
-    inverse = jnp.where(seen, 1 / eigenvalues, 0)
-    return Q @ (inverse * (moment @ Q)), (~seen).sum().astype(gram.dtype)
+    return jnp.where(seen, 1 / eigenvalues, 0), Q, (~seen).sum().astype(gram.dtype)

@@ -69,7 +69,7 @@ class Replay:
     """Feeds the oracle the package's designs, eigenpairs and random numbers, in the order it asks for them."""
 
     def __init__(self, steps, clients):
-        of_clients = [plan._replace(questions=plan.questions._replace(scalars=(), info={})) for plan, _, _ in steps]
+        of_clients = [plan._replace(questions=plan.questions._replace(sent=(), info={})) for plan, _, _ in steps]
         plans = [jax.tree.map(lambda x, i=i: x[i], plan) for plan in of_clients for i in range(clients)]
         self.designs = iter([p.weights for p in plans])
         directions = [p.questions.messages[0] for p in plans]

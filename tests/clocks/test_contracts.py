@@ -11,6 +11,7 @@ import pytest
 import fedbandit_jax as fb
 from fedbandit_jax.clocks import contracts
 from fedbandit_jax.clocks.elimination import PhaseElimination
+from fedbandit_jax.clocks.phases import Messages
 
 SETTING = {"clients": 2, "arms": 7, "horizon": 200, "users": 1, "checkpoints": 4}
 
@@ -236,10 +237,11 @@ def test_hyperparameters_are_not_named_like_methods(name, base):
 
 
 def test_every_column_of_the_tables_is_taken(catalog):
-    """Those that are neither hyperparameters nor diagnostics of phases."""
+    """Those that are neither hyperparameters nor diagnostics of phases nor counts of messages."""
     results = fb.sweep(catalog, fb.FedConPE(), **SETTING)
     tables = (results.to_pandas(), results.summary(), results.quantiles())
     columns = {name for table in tables for name in table.columns} - fb.FedConPE().hyperparameters().keys()
+    columns -= set(Messages._fields)
     assert {name for name in columns if not fb.clocks.base.is_column(name)} == set()
 
 

@@ -25,7 +25,7 @@ from fedbandit_jax import _checks
 from fedbandit_jax._parameters import Between, Hyperparameter, param
 from fedbandit_jax.clocks.base import Algorithm, MadeFor
 from fedbandit_jax.clocks.elimination import PhaseElimination, PhaseQuestions, pooled_radius
-from fedbandit_jax.clocks.phases import Clock, Randomness, round_counts
+from fedbandit_jax.clocks.phases import Clock, Messages, Randomness, round_counts
 from fedbandit_jax.linalg.design import weighted_gram
 from fedbandit_jax.linalg.eigenvalues import eigenpairs, least_eigenvalue
 from fedbandit_jax.linalg.portable import argmax_rows, map_large
@@ -145,7 +145,12 @@ class FedConPE(PhaseElimination):
             vectors=terms.vectors,
             repetitions=terms.repetitions,
             messages=(directions, terms),
-            scalars=jax.vmap(scalars)(directions).sum() + jax.vmap(scalars)(terms).sum(),
+            sent=Messages(
+                uploads=directions.uploaded.any(axis=1).sum().astype(s.dtype),
+                downloads=terms.sent.any(axis=1).sum().astype(s.dtype),
+                scalars_up=jax.vmap(scalars)(directions).sum(),
+                scalars_down=jax.vmap(scalars)(terms).sum(),
+            ),
             info=OrderedDict(
                 uploaded=problem.mean_over_clients(directions.uploaded.sum(axis=1).astype(s.dtype)),
                 wanted_information=s,
