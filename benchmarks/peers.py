@@ -8,7 +8,7 @@ import numpy as np
 
 import fedbandit_jax as fb
 
-from . import rivals
+from . import federated_rivals, rivals
 from .design import random_arms, solver
 from .measure import Effort, Found, Skipped, Timing, ratios, time_in_turn, why
 from .programs import Prepared, algorithms, catalog, shelf
@@ -19,7 +19,7 @@ Work = tuple[Callable[[], Any], float]  # a call and the units it does
 
 
 def peers(effort: Effort) -> Found:
-    for part in (linucb, linucb_redrawn, fedconpe, design, binding):
+    for part in (linucb, linucb_redrawn, fedconpe, federated, design, binding):
         yield part.__name__
         try:
             yield from part(effort)
@@ -114,6 +114,35 @@ def fedconpe(effort: Effort) -> Found:
     work: dict[str, Work] = {"fedbandit_jax": (program.play, program.runs), "NumPy oracle": (play, 1)}
     case = f"FedConPE M={clients} K={K} d={data.dim} T={T}"
     yield from side_by_side("fedbandit_jax", work, "federations", case, effort.pick(1, 3, 5))
+
+
+def federated(effort: Effort) -> Found:
+    """Client-rounds a second of the learners with a server, beside LinUCB's; two of them as public code has them."""
+    data, sizes, clients = catalog(effort), setting(effort), effort.pick(2, 10, 10)
+    K, T = sizes["arms"], effort.pick(50, 2000, 6000)
+    work: dict[str, Work] = {}
+    for algorithm in [fb.LinUCB(), *effort.pick([fb.FedLinUCB()], with_server(), with_server())]:
+        world = fb.World(arm_sets="common") if algorithm.name == "DELB" else fb.World()
+        program = shelf.get(data, algorithm, clients=clients, arms=K, horizon=T, world=world)
+        work[algorithm.title] = program.play, program.client_rounds
+    rng = np.random.default_rng(0)
+    arms = np.stack([data.arms[rng.choice(len(data.arms), K, replace=False)] for _ in range(clients)])
+    few = effort.pick(3, 20, 40)  # enough for a rate
+    noise = 0.1 * rng.normal(size=(clients, few))
+    for name, rival in (
+        ("FedLinUCB", federated_rivals.fedlinucb_objects),
+        ("AsyncLinUCB", federated_rivals.async_linucb_objects),
+    ):
+        called = f"{name}, a loop over Python objects"
+        work[called] = (lambda rival=rival: rival(arms, data.users[0], noise)), clients * few
+    case = f"federations M={clients} K={K} d={data.dim} T={T}"
+    yield from side_by_side("LinUCB", work, "client-rounds", case, effort.repeats)
+
+
+def with_server() -> list[fb.Algorithm]:
+    """The algorithms of the package whose clients meet."""
+    own = [kind for kind in fb.REGISTRY.values() if kind.__module__.startswith("fedbandit_jax.")]
+    return [kind() for kind in own if not kind.independent_clients]
 
 
 def design(effort: Effort) -> Found:

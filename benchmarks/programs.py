@@ -149,7 +149,8 @@ def prepare(
         warnings.simplefilter("ignore")  # short horizons are on purpose here
 
         def build(seeds: int) -> Program:
-            (batch,) = make_sweep(catalog, algorithm, seeds=seeds, world=world, **setting).batches(devices[0])
+            where = algorithm.home() if world is None else world
+            (batch,) = make_sweep(catalog, algorithm, seeds=seeds, world=where, **setting).batches(devices[0])
             return Program(batch, seed=0, devices=devices)
 
         program = build(runs or 1)

@@ -33,6 +33,7 @@ COMPANY = ("LinUCB", "Uniform")  # whom an algorithm is drawn beside
 # Who takes the first colours: as in the figure of the first page, as far as that goes. The others share the next one,
 # as no card has two of them.
 COLOURED = ("FedConPE", "LinUCB", "ArmCon", "ConUCB", "ConLinUCB", "LinPE", "FedLinPE", "SharedLinUCB", "Uniform")
+DRAWN: dict[str, dict[str, Any]] = {"DELB": {"C1": 10}}  # where the defaults say nothing at this horizon
 LINK = re.compile(r"\]\((?P<to>[^)#\s:]+)(?=[)#])")
 MATHML = "http://www.w3.org/1998/Math/MathML"
 RANGING = ("max", "min", "\N{N-ARY SUMMATION}")
@@ -99,22 +100,19 @@ def family(kind: type) -> str:
     return ""
 
 
-def world_of(algorithm: fb.Algorithm) -> fb.World:
-    """The default world, or that of common arms where the algorithm plays there only."""
-    try:
-        algorithm.check_world(fb.World())
-        return fb.World()
-    except ValueError:
-        return fb.World(arm_sets="common")
+def call(name: str) -> str:
+    """How an algorithm is made for its figure."""
+    return f"fb.{name}({as_arguments(DRAWN.get(name, {}))})"
 
 
 def page(name: str) -> str:
     """The page of an algorithm."""
     kind, said = algorithms()[name], parts(algorithms()[name])
-    world = world_of(kind())
-    where = "" if world == fb.World() else f", world=fb.{world!r}"
     beside = [other for other in COMPANY if other != name]
-    played = ", ".join(f"fb.{one}()" for one in (name, *beside))
+    played = ", ".join(call(one) for one in (name, *beside))
+    home = kind.home()
+    world = "" if home == fb.World() else f", world=fb.{home!r}"
+    constants = f"{name} with {as_arguments(DRAWN[name])}, the others" if name in DRAWN else "all"
     return f"""# {name}
 
 {said["first"]}
@@ -128,15 +126,15 @@ import fedbandit_jax as fb
 
 catalog = fb.datasets.synthetic({as_arguments(CATALOG)})
 algorithms = [{played}]
-results = fb.simulate(catalog, algorithms, {as_arguments(SETTING)}{where})
+results = fb.simulate(catalog, algorithms, {as_arguments(SETTING)}{world})
 print(results.summary())
 results.plot.curves("regret", y="log").figure.savefig("regret.png")
 ```
 
 ![Regret of {name}]({name}.svg){{ .figure }}
 
-*What these lines play: {name} beside {" and ".join(beside)}, all with their defaults, {in_words()}. Means, with 95 %
-intervals. Other constants, more clients or another horizon may turn the order around.*
+*What these lines play: {name} beside {" and ".join(beside)}, {constants} with their defaults, {in_words()}. Means, with
+95 % intervals. Other constants, more clients or another horizon may turn the order around.*
 
 ## How it plays
 
@@ -168,24 +166,25 @@ def cards() -> str:
         for name, kind in algorithms().items()
     ]
     beside = " and ".join(COMPANY)
-    told = f"*Each beside {beside}, with defaults: regret against the round, {in_words()}.*\n"
+    told = f"*Each beside {beside}, with the constants of its page: regret against the round, {in_words()}.*\n"
     return "\n".join([told, '<div class="grid cards" markdown>\n', *found, "</div>\n"])
 
 
 def figures(folder: Path, catalog: fb.Catalog | None = None, **smaller: Any) -> dict[str, Path]:
     """A figure for each algorithm, of runs that the folder keeps."""
     catalog = catalog or fb.datasets.synthetic(**CATALOG)
-    everyone = {name: kind() for name, kind in algorithms().items()}
-    company = [everyone[name] for name in COMPANY]
+    everyone = {name: kind(**DRAWN.get(name, {})) for name, kind in algorithms().items()}
+    titles = {name: algorithm.title for name, algorithm in everyone.items()}
+    worlds = {str(algorithm.home()): algorithm.home() for algorithm in everyone.values()}
     drawn = {}
-    for i, world in enumerate(dict.fromkeys(world_of(algorithm) for algorithm in everyone.values())):
-        there = [algorithm for algorithm in everyone.values() if world_of(algorithm) == world]
-        played = list(dict.fromkeys([*there, *company]))
-        results = fb.sweep(catalog, played, **SETTING | smaller, world=world, out=folder / f"runs{i}", progress=False)
-        for algorithm in there:
-            order = [everyone[name].title for name in dict.fromkeys((*COLOURED, algorithm.name))]
-            path = folder / f"{algorithm.name}.svg"
-            drawn[algorithm.name] = draw(results, [algorithm.title, *COMPANY], order, path)
+    for i, (told, world) in enumerate(worlds.items()):
+        at_home = [name for name, algorithm in everyone.items() if str(algorithm.home()) == told]
+        playing = [everyone[name] for name in dict.fromkeys((*at_home, *COMPANY))]
+        runs = folder / ("runs" if i == 0 else f"runs-{i}")
+        results = fb.sweep(catalog, playing, world=world, **SETTING | smaller, out=runs, progress=False)
+        for name in at_home:
+            order = [titles[one] for one in dict.fromkeys((*COLOURED, name))]
+            drawn[name] = draw(results, [titles[name], *COMPANY], order, folder / f"{name}.svg")
     return drawn
 
 

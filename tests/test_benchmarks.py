@@ -13,10 +13,11 @@ from hatchling.builders.wheel import WheelBuilder
 from jax import lax
 from typer.testing import CliRunner
 
-from benchmarks import SUITES, counts, figure, judge, measure, rivals, roofline, runner
+from benchmarks import SUITES, counts, federated_rivals, figure, judge, measure, rivals, roofline, runner
 from benchmarks.measure import Effort, Row, Skipped
 from fedbandit_jax.cli import bench as cli_bench
 from fedbandit_jax.cli import main as cli
+from tests import reference
 
 ROOT = Path(__file__).parents[1]
 
@@ -222,6 +223,22 @@ def test_rivals_play_the_same_game():
     except OSError as error:
         pytest.skip(str(error))
     np.testing.assert_allclose(kernel(arms, theta, noise), expected, rtol=1e-2)
+
+
+def test_rivals_play_the_same_game_as_federated_learners():
+    """Public style against the oracle, on the same numbers."""
+    rng = np.random.default_rng(3)
+    arms, theta, noise = rng.normal(size=(3, 6, 4)), rng.normal(size=4), 0.1 * rng.normal(size=(3, 60))
+    arms /= np.linalg.norm(arms, axis=2, keepdims=True) * rng.uniform(1, 1.5, (3, 6, 1))
+    clients = [reference.Client.of_normals(x, theta, 1.0, z) for x, z in zip(arms, noise, strict=True)]
+    rounds = reference.who_plays(60, 3)
+    for rival, expected in (
+        (federated_rivals.fedlinucb_objects, reference.fedlinucb(clients, rounds)),
+        (federated_rivals.async_linucb_objects, reference.async_linucb(clients, rounds, gamma_U=6.0, gamma_D=6.0)),
+    ):
+        regret, uploads = rival(arms, theta, noise)
+        assert regret == pytest.approx(expected.regret[-1])
+        assert uploads == expected.uploads[-1] > 0
 
 
 def redrawn_game(d, A, R, T):

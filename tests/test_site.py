@@ -158,8 +158,8 @@ def test_the_example_of_an_algorithm_runs(hooks, tmp_path, monkeypatch):
     """One for all: the pages differ in a name, and all of them are played for their figures."""
     monkeypatch.chdir(tmp_path)
     texts = {name: hooks.page(name) for name in hooks.algorithms() if name not in hooks.COMPANY}
-    there = ", world=fb.World(arm_sets='common')"
-    (code,) = {blocks(text)[0].replace(f"fb.{name}(), ", "").replace(there, "") for name, text in texts.items()}
+    codes = {name: blocks(text)[0].replace(f"{hooks.call(name)}, ", "") for name, text in texts.items()}
+    (code,) = {re.sub(r", world=fb.World\(.*?\)", "", code) for code in codes.values()}
     assert "[fb.LinUCB(), fb.Uniform()]" in code
     assert len(play(code, tmp_path)["results"].final()) == 2 * 10
     assert (tmp_path / "regret.png").exists()

@@ -85,6 +85,12 @@ class Algorithm(Configured):
         if not self.plays_in(world):
             raise ValueError(f"{self.title} cannot play in {type(world).__name__}: {self.needs}")
 
+    @classmethod
+    def home(cls) -> World:
+        """The default world, or as near to it as the algorithm plays."""
+        allowed = {name: values for name, (_, values) in cls.made_for.items()}
+        return World(**{name: v[0] for name, v in allowed.items() if getattr(World(), name) not in v})
+
     needs: ClassVar[str] = "it draws rewards itself, with means x.theta and Gaussian noise"
 
     def plays_in(self, world: World) -> bool:

@@ -16,6 +16,8 @@ THEORY = {"alpha": "theory"}
 PHASE_WORDS = ({"sigma": 0.1, "rounding": "unbiased"}, {"design_method": "frank-wolfe"}, {"design_method": "optax"})
 VARIANTS = {  # hyperparameters that make other programs: words, and None for a number
     "FedConPE": ({}, {"C": "realised"}, {"key_term_rule": "signed", "null_space": "skip"}, *PHASE_WORDS),
+    "DELB": ({"C1": 1.0}, {"design": "spanning", "sigma": 0.1}, {"design_method": "frank-wolfe"}),
+    "FedPE": ({}, {"enhanced": True, "init": "none"}, {"alpha": 0.5, "sigma": 0.1, "design": "spanning"}),
     "FedLinPE": ({}, PHASE_WORDS[0] | PHASE_WORDS[1]),
     "LinPE": ({}, PHASE_WORDS[0] | PHASE_WORDS[1]),
     "PLS": ({}, {"C": "theory", "sigma": 0.1}),

@@ -15,8 +15,11 @@ CATALOG = fb.datasets.synthetic(seed=1, dim=5, num_arms=50, num_key_terms=15, nu
 T = 400
 SETTING = {"clients": 3, "arms": 9, "horizon": T, "users": 3, "seeds": 2, "noise": 0.2}
 ALGORITHMS = [
+    fb.DELB(C1=0.5),
     fb.FedConPE(exploration_scale=0.3),
     fb.FedLinPE(exploration_scale=0.3),
+    fb.FedPE(alpha=0.5),
+    fb.FedPE(alpha="theory", enhanced=True),
     fb.LinPE(exploration_scale=0.3),
     fb.PLS(C=1.0),
     fb.LinUCB(),
@@ -41,7 +44,7 @@ every_algorithm = pytest.mark.parametrize("algorithm", ALGORITHMS, ids=lambda a:
 sample = jax.jit(sample_problem, static_argnames=("max_clients", "max_arms"))
 
 
-def problem_of(clients=3, arms=9, shape=(3, 9), seed=0):
+def problem_of(clients=3, arms=9, shape=(3, 9), seed=0, world=None):
     pool = (jnp.asarray(x) for x in (CATALOG.arms, CATALOG.key_terms, CATALOG.users[1:2]))
     return sample(
         jax.random.key(seed),
@@ -52,6 +55,7 @@ def problem_of(clients=3, arms=9, shape=(3, 9), seed=0):
         horizon=T,
         max_clients=shape[0],
         max_arms=shape[1],
+        world=world,
     )
 
 
@@ -71,7 +75,8 @@ def test_all_algorithms_are_here():
 
 @every_algorithm
 def test_curves(algorithm):
-    results = fb.simulate(CATALOG, algorithm, **SETTING)
+    setting = SETTING | {"world": algorithm.home()}
+    results = fb.simulate(CATALOG, algorithm, **setting)
     curves = results.to_pandas()
     assert len(curves) == 6 * 128
     assert curves["label"].unique().tolist() == [algorithm.title]
@@ -89,24 +94,26 @@ def test_curves(algorithm):
             assert (run["conversations"] <= run["round"]).all()
     if not isinstance(algorithm, fb.Uniform):
         final = results.final()
-        assert (final["regret"] < fb.simulate(CATALOG, fb.Uniform(), **SETTING).final()["regret"]).all()
+        assert (final["regret"] < fb.simulate(CATALOG, fb.Uniform(), **setting).final()["regret"]).all()
         assert (final["theta_error"] < np.linalg.norm(CATALOG.users[final["user"]], axis=1)).all(), "as bad as 0"
 
 
 @every_algorithm
 def test_another_number_does_not_recompile(algorithm, traced):
-    fb.simulate(CATALOG, algorithm, **SETTING)
+    setting = SETTING | {"world": algorithm.home()}
+    fb.simulate(CATALOG, algorithm, **setting)
     traced.clear()
-    for parameter in {"lam", "delta"} & set(algorithm.hyperparameters()):
-        fb.simulate(CATALOG, algorithm.replace(**{parameter: 0.123}), **SETTING)
-    fb.simulate(CATALOG, algorithm, **SETTING | {"noise": 0.7, "users": [4], "seeds": 3, "horizon": 395}, seed=9)
+    numbers = {name for name, value in algorithm.hyperparameters().items() if not isinstance(value, str)}
+    for parameter in {"lam", "delta", "C1"} & numbers:
+        fb.simulate(CATALOG, algorithm.replace(**{parameter: 0.123}), **setting)
+    fb.simulate(CATALOG, algorithm, **setting | {"noise": 0.7, "users": [4], "seeds": 3, "horizon": 395}, seed=9)
     assert not traced
 
 
 @every_algorithm
 def test_a_batch_equals_a_loop(algorithm):
     with jax.enable_x64(True):
-        problems = [problem_of(seed=i) for i in range(3)]
+        problems = [problem_of(seed=i, world=algorithm.home()) for i in range(3)]
         keys = jax.random.split(jax.random.key(2), 3)
         # As in a sweep, key terms and horizon are the same in all lanes.
         stacked = jax.tree.map(lambda *xs: jnp.stack(xs), *problems)
@@ -138,9 +145,12 @@ def test_a_batch_equals_a_loop(algorithm):
 @every_algorithm
 def test_padding_contributes_nothing(algorithm):
     with jax.enable_x64(True):
-        plain, padded = play(algorithm, problem_of()), play(algorithm, problem_of(shape=(5, 12)))
+        shapes, world = ((3, 9), (5, 12)), algorithm.home()
+        plain, padded = (play(algorithm, problem_of(shape=shape, world=world)) for shape in shapes)
     for name in ("regret", "conversations", "communication", "theta_error"):
         np.testing.assert_allclose(getattr(plain, name), getattr(padded, name), rtol=1e-6, atol=1e-9, err_msg=name)
+    for name in plain.counts:
+        np.testing.assert_allclose(plain.counts[name], padded.counts[name], rtol=1e-12, err_msg=name)
 
 
 @pytest.mark.parametrize(

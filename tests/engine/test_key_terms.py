@@ -8,8 +8,12 @@ import pytest
 import fedbandit_jax as fb
 from fedbandit_jax.engine.sweep import make_sweep
 
-RUN = {"clients": 2, "arms": 6, "horizon": 200, "users": 2, "noise": 0.2, "checkpoints": 4}
-OWN = [kind() for kind in fb.REGISTRY.values() if kind.__module__.startswith("fedbandit_jax.")]
+WORLD = fb.World(arm_sets="common")  # where all play
+RUN = {"clients": 2, "arms": 6, "horizon": 200, "users": 2, "noise": 0.2, "checkpoints": 4, "world": WORLD}
+OTHER = {"DELB": {"C1": 0.1}}  # the paper's constants warn
+OWN = [
+    kind(**OTHER.get(name, {})) for name, kind in fb.REGISTRY.items() if kind.__module__.startswith("fedbandit_jax.")
+]
 QUIET, ASKING = ([one for one in OWN if one.asks_key_terms is asks] for asks in (False, True))
 
 

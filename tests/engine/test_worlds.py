@@ -30,8 +30,10 @@ PHASES = {
     "arrivals='one'": "plays phases that end together for all clients",
 }
 REFUSED = {
+    "DELB": PHASES | {"arm_sets='own'": "divides the pulls of arms that all clients have"},
     "FedConPE": PHASES | {"shared_noise=True": "sums up the answers of a whole phase"},
     "FedLinPE": PHASES,
+    "FedPE": PHASES,
     "LinPE": PHASES,
     **{name: {} for name in ("LinUCB", "ArmCon", "ConUCB", "ConLinUCB", "SharedLinUCB", "Uniform")},
 }
@@ -67,12 +69,13 @@ def test_all_fields_and_algorithms_are_here():
 @pytest.mark.parametrize("field", VALUES)
 def test_a_world_is_claimed_or_refused_in_one_sentence(name, field, nothing_traced):
     """Each value alone, and beside another that is refused; before anything is traced."""
+    home = ONE_EACH[name].home()
     for value in VALUES[field]:
-        world, why = fb.World(**{field: value}), REFUSED[name].get(f"{field}={value!r}")
+        world, why = home.replace(**{field: value}), REFUSED[name].get(f"{field}={value!r}")
         if why is None:
             make_sweep(CATALOG, ONE_EACH[name], world=world, **SETTING)
         else:
-            sentence = told(fb.sweep, CATALOG, ONE_EACH[name], world=[fb.World(), world], **SETTING)
+            sentence = told(fb.sweep, CATALOG, ONE_EACH[name], world=[home, world], **SETTING)
             assert sentence == f"{name} {why}, so {field}={value!r} is not allowed"
 
 
