@@ -241,7 +241,7 @@ def below(label: str, other: str, metrics: str | Sequence[str] = "regret", what:
             "figure": f"{what} {apart(value, low, high, other)}",
         }
 
-    return Claim(f"{label}: less {what} than {other}", judge, why)
+    return Claim(f"{label}: {'less' if what == 'regret' else 'fewer'} {what} than {other}", judge, why)
 
 
 def bounded(algorithm: str, metric: str, text: str, bound: Callable[[Any], Any]) -> Claim:

@@ -251,7 +251,7 @@ def invoke(*arguments):
 def test_the_first_word_is_the_paper(tmp_path):
     found = invoke("fedlinucb", "--dry-run", "--out", tmp_path / "out")
     assert found.exit_code == 0, found.output
-    assert "fedlinucb / messages: FedLinUCB, AsyncLinUCB, SharedLinUCB; M=15, K=25, T=30000, 20 runs" in found.output
+    assert "fedlinucb / messages: FedLinUCB, AsyncLinUCB, SharedLinUCB; M=15, K=25, T=30000, 60 runs" in found.output
     assert not (tmp_path / "out").exists()
     same = [
         invoke(*words, "--dry-run", "--out", tmp_path / "out").output for words in (["fedconpe", "multi"], ["multi"])
