@@ -122,8 +122,7 @@ def federated(effort: Effort) -> Found:
     K, T = sizes["arms"], effort.pick(50, 2000, 6000)
     work: dict[str, Work] = {}
     for algorithm in [fb.LinUCB(), *effort.pick([fb.FedLinUCB()], with_server(), with_server())]:
-        world = fb.World(arm_sets="common") if algorithm.name == "DELB" else fb.World()
-        program = shelf.get(data, algorithm, clients=clients, arms=K, horizon=T, world=world)
+        program = shelf.get(data, algorithm, clients=clients, arms=K, horizon=T, world=algorithm.home())
         work[algorithm.title] = program.play, program.client_rounds
     rng = np.random.default_rng(0)
     arms = np.stack([data.arms[rng.choice(len(data.arms), K, replace=False)] for _ in range(clients)])
