@@ -36,8 +36,8 @@ from fedbandit_jax.engine.calls import simulate, sweep  # noqa: E402
 from fedbandit_jax.linalg import regression  # noqa: E402
 from fedbandit_jax.linalg.design import g_optimal_design  # noqa: E402
 from fedbandit_jax.papers import theory  # noqa: E402
-from fedbandit_jax.papers.tuned import Tuning  # noqa: E402
-from fedbandit_jax.papers.tuning import tune  # noqa: E402
+from fedbandit_jax.papers.tuning.search import tune  # noqa: E402
+from fedbandit_jax.papers.tuning.tuned import Tuning  # noqa: E402
 from fedbandit_jax.results.results import Results  # noqa: E402
 from fedbandit_jax.worlds.catalog import Catalog  # noqa: E402
 from fedbandit_jax.worlds.problem import Problem  # noqa: E402

@@ -24,7 +24,9 @@ def test_the_rooms_are_these():
     assert len(list(PACKAGE.glob("*.py"))) <= 6
 
 
-@pytest.mark.parametrize("room", [*(f"fedbandit_jax.{room}" for room in ROOMS), *FAMILIES[1:]])
+@pytest.mark.parametrize(
+    "room", [*(f"fedbandit_jax.{room}" for room in ROOMS), *FAMILIES[1:], "fedbandit_jax.papers.tuning"]
+)
 def test_a_room_says_what_it_is_for(room):
     module = importlib.import_module(room)
     text = module.__doc__

@@ -28,14 +28,18 @@ def reproduce(
     experiments: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="EXPERIMENT",
-            help="single, multi, clients, arms, accuracy, questions, theory; all by default.",
+            metavar="[PAPER] [EXPERIMENT]",
+            help="fedconpe (default), fedlinucb, pls, or arena; and experiments of the paper, all by default. Of "
+            "fedconpe: single, multi, clients, arms, accuracy, questions, theory.",
             show_default=False,
         ),
     ] = None,
     preset: Annotated[
         list[str] | None,
-        typer.Option(help="theory, released or tuned; may be repeated; all by default.", show_default=False),
+        typer.Option(
+            help="theory, released or tuned; of the arena default, theory or tuned; may be repeated; all by default.",
+            show_default=False,
+        ),
     ] = None,
     data: Annotated[
         list[str] | None,
@@ -47,7 +51,10 @@ def reproduce(
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option(help="Folder for runs and verdict; results/reproduce, or results/quick with --quick."),
+        typer.Option(
+            help="Folder for runs and verdict; results/reproduce, or results/quick with --quick; of another paper, "
+            "results/PAPER."
+        ),
     ] = None,
     quick: Annotated[
         bool,
@@ -72,48 +79,117 @@ def reproduce(
     precise: Annotated[
         bool, typer.Option("--precise", help="Go on to the precision of 3 % also where the verdict is decided before.")
     ] = False,
+    horizon: Annotated[
+        int | None, typer.Option(help="Rounds of the arena; 6000 by default.", show_default=False)
+    ] = None,
+    world: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Arms of the arena: fixed, common or redrawn; may be repeated; by default as the data set has them.",
+            show_default=False,
+        ),
+    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be run.")] = False,
 ) -> None:
-    """Rerun the paper's experiments and say, claim by claim, what holds.
+    """Rerun a paper's experiments and say, claim by claim, what holds; or play all federated algorithms in the arena.
 
-    Every experiment is played under each preset: radii of the theorems for everyone (theory), constants of the public
-    code (released), or constants tuned with the same number of trials for every algorithm on other users (tuned).
-    Finished runs are kept in OUT: stopped at any time, the same command goes on, and other experiments may be added.
-    The verdict is in OUT/verdict.json.
+    The first word may name a paper: fedconpe, which is meant without one, fedlinucb or pls. Figures that a paper
+    published are compared within the standard errors of both.
+
+    With arena, every algorithm that has a server, and LinUCB, is played on each data set with its default constants,
+    those of its theory, and tuned ones: regret against communication, and who is on the Pareto front.
+
+    Of fedconpe, every experiment is played under each preset: radii of the theorems for everyone (theory), constants of
+    the public code (released), or constants tuned with the same number of trials for every algorithm on other users
+    (tuned). Finished runs are kept in OUT: stopped at any time, the same command goes on, and other experiments may be
+    added. The verdict is in OUT/verdict.json.
 
     The constants are not all that the paper leaves open. With --readings, every claim is judged under all combinations
     of norm of the users, sigma, N and C, questions about the null space, rounding, and constants of the baselines.
     The verdicts are in OUT/readings.parquet, and fedbandit report OUT draws the maps.
     """
-    from fedbandit_jax.papers import reproduce as module  # pandas and the engine: not for --help
-
-    size = module.QUICK if quick else module.Size()
+    paper, chosen = split(experiments or [])
     if seeds is not None:
-        size = replace(size, seeds=_checks.whole("seeds", seeds))
+        _checks.whole("seeds", seeds)
     if trials is not None:
-        size = replace(size, trials=_checks.whole("trials", trials))
-    if precise:
-        size = replace(size, precise=True)
-    if budget is not None:
-        size = replace(size, most_rounds=1e6 * _checks.real("budget", budget, 0, float("inf"), "()"))
-    folder = out or Path("results/quick" if quick else "results/reproduce")
+        _checks.whole("trials", trials)
+    of_arena = {"horizon": horizon, "world": world}
+    of_fedconpe = {"budget": budget, "readings": readings or None, "precise": precise or None}
     command = shlex.join(["fedbandit", *sys.argv[1:]])
-    if readings:
-        for name, value in (("EXPERIMENT", experiments), ("preset", preset)):
-            if value:
-                _checks.fail(name, value, "readings are about all claims under all presets: leave it out")
-        play: Callable[[], None] = partial(play_readings, data or ["synthetic"], folder, size, command, dry_run)
+    folder = out or Path(f"results/{paper}{'-quick' if quick else ''}")
+    if paper == "arena":
+        refuse(paper, EXPERIMENT=chosen or None, **of_fedconpe)
+        changes = {"seeds": seeds, "trials": trials, "horizon": horizon}
+        play: Callable[[], None] = partial(
+            arena, data or ["synthetic"], world or [], preset, folder, changes, quick, command, dry_run
+        )
+    elif paper != "fedconpe":
+        refuse(paper, preset=preset, data=data, trials=trials, **of_fedconpe, **of_arena)
+        play = partial(other_paper, paper, chosen, folder, seeds, quick, command, dry_run)
     else:
-        arguments: dict[str, Any] = {
-            "experiments": list(dict.fromkeys(experiments or module.ALL)),
-            "presets": list(dict.fromkeys(preset or module.PRESETS)),
-            "catalogs": {name: fb.datasets.load(path) for name, path in named(data or ["synthetic"])},
-        }
-        play = partial(play_presets, arguments, folder, size, command, dry_run)
+        refuse(paper, **of_arena)
+        folder = out or Path("results/quick" if quick else "results/reproduce")
+        size = size_of(quick, seeds, trials, precise, budget)
+        play = fedconpe(chosen, preset, data or ["synthetic"], folder, size, readings, command, dry_run)
     try:
         play()
     except KeyboardInterrupt:
         raise KeyboardInterrupt(f"stopped; the same command goes on: {command}") from None
+
+
+def split(words: list[str]) -> tuple[str, list[str]]:
+    """The paper, and the experiments that are named."""
+    from fedbandit_jax.papers.record import FIRST, PAPERS
+
+    if words and words[0] in (*PAPERS, "arena"):
+        return words[0], words[1:]
+    return FIRST, words
+
+
+def refuse(paper: str, **options: Any) -> None:
+    """Options that mean nothing for a paper."""
+    for name, value in options.items():
+        if value is not None:
+            _checks.fail(name, value, f"it means nothing to fedbandit reproduce {paper}: leave it out")
+
+
+# --------------------------------------------------------------------------------------------------------- FedConPE
+
+
+def size_of(quick: bool, seeds: int | None, trials: int | None, precise: bool, budget: float | None) -> "Size":
+    from fedbandit_jax.papers import reproduce as module  # pandas and the engine: not for --help
+
+    size = module.QUICK if quick else module.Size()
+    size = replace(size, seeds=seeds or size.seeds, trials=trials or size.trials, precise=precise)
+    if budget is None:
+        return size
+    return replace(size, most_rounds=1e6 * _checks.real("budget", budget, 0, float("inf"), "()"))
+
+
+def fedconpe(
+    experiments: list[str],
+    preset: list[str] | None,
+    data: list[str],
+    folder: Path,
+    size: "Size",
+    readings: bool,
+    command: str,
+    dry_run: bool,
+) -> Callable[[], None]:
+    """What to play, with its arguments checked."""
+    from fedbandit_jax.papers import reproduce as module
+
+    if readings:
+        for name, value in (("EXPERIMENT", experiments), ("preset", preset)):
+            if value:
+                _checks.fail(name, value, "readings are about all claims under all presets: leave it out")
+        return partial(play_readings, data, folder, size, command, dry_run)
+    arguments: dict[str, Any] = {
+        "experiments": list(dict.fromkeys(experiments or module.ALL)),
+        "presets": list(dict.fromkeys(preset or module.PRESETS)),
+        "catalogs": {name: fb.datasets.load(path) for name, path in named(data)},
+    }
+    return partial(play_presets, arguments, folder, size, command, dry_run)
 
 
 def play_presets(arguments: dict[str, Any], folder: Path, size: "Size", command: str, dry_run: bool) -> None:
@@ -171,6 +247,67 @@ def named(given: list[str]) -> Iterator[tuple[str, str]]:
             _checks.fail("data", text, f"its name must be new, plain, and none of {', '.join(RESERVED)}")
         names.add(name)
         yield name, path or name
+
+
+# ------------------------------------------------------------------------------------------- other papers, the arena
+
+
+def other_paper(
+    paper: str, experiments: list[str], folder: Path, seeds: int | None, quick: bool, command: str, dry_run: bool
+) -> None:
+    from fedbandit_jax.papers.paper import describe, reproduce_paper
+    from fedbandit_jax.papers.record import find
+
+    found = find(paper)
+    if dry_run:
+        for line in describe(found, experiments, out=folder, quick=quick, seeds=seeds):
+            say(line)
+        return
+    show(reproduce_paper(found, experiments, out=folder, seeds=seeds, quick=quick, command=command, say=say))
+    say(f"The verdict is in {folder / 'verdict.json'}; fedbandit report {folder} makes a page of it")
+
+
+def arena(
+    data: list[str],
+    worlds: list[str],
+    constants: list[str] | None,
+    folder: Path,
+    changes: dict[str, int | None],
+    quick: bool,
+    command: str,
+    dry_run: bool,
+) -> None:
+    from fedbandit_jax.papers import arena as module
+
+    size = module.QUICK if quick else module.Size()
+    given: dict[str, Any] = {name: value for name, value in changes.items() if value is not None}
+    size = replace(size, **given)
+    catalogs = {name: fb.datasets.load(path) for name, path in named(data)}
+    kinds = list(dict.fromkeys(constants or module.CONSTANTS))
+    if dry_run:
+        for line in module.describe(catalogs, worlds, kinds, out=folder, size=size):
+            say(line)
+        return
+    rows = module.play_arena(catalogs, worlds, kinds, out=folder, size=size, command=command, say=say)
+    for where in dict.fromkeys((row["dataset"], row["world"], row["constants"]) for row in rows):
+        show_arena(", ".join((where[0], f"{where[1]} arms", f"{where[2]} constants")), rows, where)
+    say(f"The rows are in {folder / 'arena.json'}; fedbandit report {folder} draws the figures")
+
+
+def show_arena(title: str, rows: list[dict[str, Any]], where: tuple[str, str, str]) -> None:
+    from fedbandit_jax.results.numbers import number, with_interval
+
+    table = Table(title=title)
+    for heading in ("algorithm", "regret", "scalars sent", "messages", "Pareto front"):
+        table.add_column(heading, justify="left" if heading in ("algorithm", "Pareto front") else "right")
+    for row in rows:
+        if (row["dataset"], row["world"], row["constants"]) == where:
+            regret = with_interval(row["regret"], row["low"], row["high"])
+            by = f" by {row['by']}" if row["front"] == "dominated" else ""
+            table.add_row(
+                row["algorithm"], escape(regret), number(row["scalars"]), number(row["messages"]), row["front"] + by
+            )
+    console.print(table, highlight=False)
 
 
 def show(rows: list[dict[str, Any]]) -> None:

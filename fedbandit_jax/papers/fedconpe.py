@@ -20,6 +20,7 @@ from typing import Any
 
 from fedbandit_jax.algorithms import ArmCon, ConLinUCB, ConUCB, FedConPE, FedLinPE, LinPE, LinUCB, SharedLinUCB
 from fedbandit_jax.clocks.base import Algorithm
+from fedbandit_jax.papers.record import Paper
 
 PRESETS = ("theory", "released", "tuned")
 NOISE = 0.1  # the paper is silent; the public code of its baselines has it
@@ -155,6 +156,15 @@ EXPERIMENTS: dict[str, Experiment] = {
         ),
     )
 }
+
+
+PAPER = Paper(
+    "fedconpe",
+    "FedConPE: the paper's experiments, rerun and judged",
+    'Li, Liu and Lui, "FedConPE: Efficient Federated Conversational Bandits with Heterogeneous Clients", IJCAI 2024, '
+    "arXiv 2405.02881",
+    EXPERIMENTS,
+)
 
 
 # ------------------------------------------------------------------------------------------------------------ readings

@@ -43,8 +43,9 @@ from fedbandit_jax.papers.fedconpe import (
     Reading,
     readings,
 )
-from fedbandit_jax.papers.reproduce import Size, read_json, show, tuned_part
-from fedbandit_jax.papers.tuning import search
+from fedbandit_jax.papers.record import read_json
+from fedbandit_jax.papers.reproduce import Size, show, tuned_part
+from fedbandit_jax.papers.tuning.search import search
 from fedbandit_jax.results import statistics
 from fedbandit_jax.results.results import Results
 from fedbandit_jax.worlds.catalog import Catalog

@@ -1,4 +1,4 @@
-"""Rerun the paper's experiments and judge its claims.
+"""Rerun FedConPE's experiments and judge its claims.
 
     DIR/<data set>/<preset>/<experiment>/   a sweep's folder
     DIR/<data set>/tuning/M10-K100-T6000/   a sweep's folder: the trials at which constants were tuned
@@ -9,27 +9,25 @@
 Everything is found again by a later call, which adds its own rows and leaves those of other experiments alone.
 """
 
-import json
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from fedbandit_jax import _checks, _runtime
+from fedbandit_jax import _checks
 from fedbandit_jax._parameters import search_space
 from fedbandit_jax.clocks.base import Algorithm
-from fedbandit_jax.engine.calls import describe_environment, sweep
-from fedbandit_jax.engine.files import write_whole
+from fedbandit_jax.engine.calls import sweep
 from fedbandit_jax.papers import verdict
-from fedbandit_jax.papers.fedconpe import CHECKPOINTS, EXPERIMENTS, NOISE, PRESETS, USERS, Experiment
+from fedbandit_jax.papers.fedconpe import CHECKPOINTS, EXPERIMENTS, NOISE, PAPER, PRESETS, USERS, Experiment
+from fedbandit_jax.papers.record import Record, tell
 from fedbandit_jax.papers.theory_checks import check_theory
-from fedbandit_jax.papers.tuned import budget_of
-from fedbandit_jax.papers.tuning import rungs_of, search
+from fedbandit_jax.papers.tuning.search import rungs_of, search
+from fedbandit_jax.papers.tuning.tuned import budget_of
 from fedbandit_jax.results import statistics
 from fedbandit_jax.results.results import Results
 from fedbandit_jax.worlds.catalog import Catalog
@@ -93,13 +91,22 @@ def reproduce(
         from fedbandit_jax.datasets import synthetic
 
         catalogs = {"synthetic": synthetic(seed=size.seed)}
-    record = Record(Path(out), size, catalogs, command)
+    record = Record(
+        Path(out),
+        PAPER.name,
+        {**asdict(size), "noise": NOISE, "precision": PRECISION},
+        catalogs,
+        command,
+        must_agree=MUST_AGREE,
+        presets=PRESETS,
+        experiments=ALL,
+    )
     new: list[dict[str, Any]] = []
     for data, catalog in catalogs.items():
         for preset in presets:
             for name in experiments:
                 if name != "theory":
-                    new += play_part(name, preset, data, catalog, record, say)
+                    new += play_part(name, preset, data, catalog, record, size, say)
     if "theory" in experiments:
         say("theory: the theorems' checks ...")
         rows, parts = check_theory(record.folder, seeds=size.theory_seeds, seed=size.seed, quick=size.quick)
@@ -110,12 +117,12 @@ def reproduce(
 
 
 def play_part(
-    name: str, preset: str, data: str, catalog: Catalog, record: "Record", say: Callable[[str], None]
+    name: str, preset: str, data: str, catalog: Catalog, record: Record, size: Size, say: Callable[[str], None]
 ) -> list[dict[str, Any]]:
     """One experiment under one preset on one catalog."""
-    began, size = time.perf_counter(), record.size
+    began = time.perf_counter()
     experiment = EXPERIMENTS[name].quick() if size.quick else EXPERIMENTS[name]
-    constants = tuned_constants(experiment, data, catalog, record, say) if preset == "tuned" else None
+    constants = tuned_constants(experiment, data, catalog, record, size, say) if preset == "tuned" else None
     say(f"{data} / {preset} / {name} ...")
     folder = Path(data) / preset / name
     results, told = play(experiment, preset, constants, catalog, record.folder / folder, size)
@@ -129,11 +136,6 @@ def play_part(
     elif told["imprecise"] and not size.quick:
         say(f"    not within {PRECISION:.0%}, given the users: {'; '.join(told['imprecise'])}")
     return rows
-
-
-def tell(rows: Sequence[Mapping[str, Any]], say: Callable[[str], None]) -> None:
-    for row in rows:
-        say(f"    {row['verdict']}: {row['claim']} ({row['figure']})")
 
 
 def describe(
@@ -176,10 +178,9 @@ def show(values: Iterable[float]) -> str:
 
 
 def tuned_constants(
-    experiment: Experiment, data: str, catalog: Catalog, record: "Record", say: Callable[[str], None]
+    experiment: Experiment, data: str, catalog: Catalog, record: Record, size: Size, say: Callable[[str], None]
 ) -> dict[str, dict[str, Any]]:
     """Tune at the experiment's setting, or find what was tuned there."""
-    size = record.size
     M, K, T = experiment.tuning_setting
     setting = f"M{M}-K{K}-T{T}"
     say(f"{data} / tuning at M={M}, K={K}, T={T}: {size.trials} trials of each algorithm ...")
@@ -305,78 +306,3 @@ def precision(results: Results) -> pd.DataFrame:
         lambda g: statistics.half_width_given_users(g, "regret") / g["regret"].mean(), include_groups=False
     )
     return half.fillna(math.inf).rename("half").reset_index()
-
-
-class Record:
-    """reproduction.json and verdict.json of a folder, written whole after every part."""
-
-    def __init__(self, folder: Path, size: Size, catalogs: Mapping[str, Catalog], command: str) -> None:
-        self.folder, self.size = folder, size
-        settings = {**asdict(size), "noise": NOISE, "precision": PRECISION}
-        self.content = read_json(folder / "reproduction.json", {})
-        self.rows: list[dict[str, Any]] = read_json(folder / "verdict.json", [])
-        there = self.content.get("settings", {})
-        for name in MUST_AGREE:
-            if there.get(name, settings[name]) != settings[name]:
-                _checks.fail("out", str(folder), f"it was made with {name}={there[name]!r}, not {settings[name]!r}")
-        data = dict(there.get("data", {}))
-        for name, catalog in catalogs.items():
-            if data.setdefault(name, catalog.fingerprint) != catalog.fingerprint:
-                _checks.fail("out", str(folder), f"its {name!r} is another catalog; use another name or folder")
-        environment = describe_environment(_runtime.devices())
-        commands = [c for c in self.content.get("commands", []) if c != command]
-        self.content = {
-            "command": command,
-            "commands": [*commands, command],
-            "created": datetime.now(UTC).isoformat(timespec="seconds"),
-            "versions": environment["versions"],
-            "devices": environment["devices"],
-            "quick": size.quick,
-            "settings": {**settings, "data": data},
-            "parts": self.content.get("parts", []),
-            "tuned": self.content.get("tuned", {}),
-        }
-
-    def keep_tuned(self, data: str, experiment: str, constants: dict[str, dict[str, Any]]) -> None:
-        self.content["tuned"].setdefault(data, {})[experiment] = constants
-        self.write()
-
-    def add(self, parts: Sequence[dict[str, Any]], rows: Sequence[dict[str, Any]]) -> None:
-        """Parts and their rows, in place of the same parts' old ones."""
-        folders = {part["folder"] for part in parts}
-        self.content["parts"] = [part for part in self.content["parts"] if part["folder"] not in folders] + list(parts)
-        replaced = {identity(row) for row in rows}
-        self.rows = [row for row in self.rows if identity(row) not in replaced] + list(rows)
-        order = [*self.content["settings"]["data"], "synthetic"]  # which the theorems' checks are played on
-        self.rows.sort(
-            key=lambda row: (order.index(row["dataset"]), PRESETS.index(row["preset"]), ALL.index(row["experiment"]))
-        )
-        self.write()
-
-    def write(self) -> None:
-        self.folder.mkdir(parents=True, exist_ok=True)
-        for name, content in (("reproduction.json", self.content), ("verdict.json", self.rows)):
-            text = json.dumps(without_nan(content), indent=2, allow_nan=False) + "\n"
-            write_whole(self.folder / name, lambda file, text=text: file.write(text.encode()))
-
-
-def without_nan(value: Any) -> Any:
-    """As JSON has it: what is not finite is null."""
-    if isinstance(value, Mapping):
-        return {key: without_nan(entry) for key, entry in value.items()}
-    if isinstance(value, list | tuple):
-        return [without_nan(entry) for entry in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def identity(row: Mapping[str, Any]) -> tuple[str, str, str]:
-    return row["experiment"], row["preset"], row["dataset"]
-
-
-def read_json(path: Path, default: Any) -> Any:
-    if not path.exists():
-        return default
-    try:
-        return json.loads(path.read_text())
-    except ValueError as error:
-        raise ValueError(f"{path} is damaged: delete it, and the same command makes it again") from error

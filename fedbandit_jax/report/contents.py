@@ -18,7 +18,7 @@ from typing import Any
 import pandas as pd
 
 from fedbandit_jax import _checks
-from fedbandit_jax.papers.fedconpe import EXPERIMENTS, LINE_UP, Experiment
+from fedbandit_jax.papers.fedconpe import LINE_UP
 from fedbandit_jax.results import statistics
 from fedbandit_jax.results.drawing import AXIS_NAMES, Line, curve_lines, swept_lines
 from fedbandit_jax.results.numbers import mean_and_interval, number
@@ -29,7 +29,6 @@ FIRST = tuple(algorithm.title for algorithm in LINE_UP)  # their colours are the
 MOST_LINES = 12  # of a figure
 MOST_FIGURES = 48  # of a sweep's report
 MOST_ROWS = 200  # of a sweep's summary
-SCHEDULES = {"log": "5 ⌊log t⌋", "linear": "⌊t/50⌋"}
 PLAIN_NAMES = {
     **AXIS_NAMES,
     "theta_error": "‖θ̂ − θ‖",
@@ -142,7 +141,13 @@ def read(folder: Path) -> Report:
 
         parts.append(of_readings(folder))
     if (folder / "reproduction.json").is_file():
+        from fedbandit_jax.report.reproductions import of_reproduction
+
         parts.append(of_reproduction(folder))
+    if (folder / "arena.json").is_file():
+        from fedbandit_jax.report.arena import of_arena
+
+        parts.append(of_arena(folder))
     if parts:
         return reduce(joined, parts)
     if (folder / "manifest.json").is_file() or (folder / "settings.json").is_file():
@@ -159,58 +164,7 @@ def joined(one: Report, other: Report) -> Report:
     return Report(other.title, sections={**one.sections, **other.sections}, **content)
 
 
-# -------------------------------------------------------------------------------------------------- a reproduction
-
-
-def of_reproduction(folder: Path) -> Report:
-    """The experiments and verdicts that are there; some may be missing."""
-    record = read_json(folder / "reproduction.json")
-    verdicts = read_json(folder / "verdict.json") if (folder / "verdict.json").is_file() else []
-    figures = []
-    for part in record["parts"]:
-        at = folder / part["dataset"] / part["preset"] / part["experiment"]
-        if part["experiment"] in EXPERIMENTS and at.is_dir():
-            figures.append(experiment_figure(EXPERIMENTS[part["experiment"]], part, Results.load(at)))
-    order = list(EXPERIMENTS)
-    figures.sort(key=lambda figure: order.index(figure.name.split("-")[0]))
-    words = [row["verdict"] for row in verdicts]
-    hold, fail = words.count("holds"), words.count("does not hold")
-    told = f"{len(words)} claims judged: {hold} hold, {fail} do not hold, {len(words) - hold - fail} are undecided."
-    intro = [told if words else "No claim has been judged yet."]
-    if record.get("quick"):
-        intro.append("Made with --quick: a taste, with too few users and seeds to decide much.")
-    return Report(
-        "FedConPE: the paper's experiments, rerun and judged",
-        intro,
-        figures,
-        list(tables_of(record)),
-        verdicts,
-        {e.title: f"The paper: {e.claim}." for e in EXPERIMENTS.values()},
-    )
-
-
-def experiment_figure(experiment: Experiment, part: Mapping[str, Any], results: Results) -> Figure:
-    """The paper's figure of an experiment."""
-    curves = results.to_pandas()
-    if experiment.last_round is not None:
-        curves = curves[curves["round"] <= experiment.last_round]
-    if experiment.metric == "conversations":
-        curves = join_schedules(curves)
-    users = curves["user"].nunique()
-    where = {"data set": part["dataset"], "preset": part["preset"]}
-    M, K, T = (span(curves[name]) for name in ("clients", "arms", "horizon"))
-    seeds = span(curves.groupby("label")["seed"].nunique())  # an algorithm may have needed more than another
-    return Figure(
-        file_name(experiment.id, part["preset"], part["dataset"]),
-        f"{part['dataset']}, {part['preset']}",
-        experiment.title,
-        where,
-        Results(in_order(curves), pd.DataFrame(), results.settings),
-        experiment.metric,
-        experiment.x,
-        f"M = {M}, K = {K}, T = {T}; {users} users × {seeds} seeds; bands and bars are 95 % intervals.",
-        FIRST if experiment.metric != "conversations" else (),
-    )
+# ------------------------------------------------------------------------------------------------------- of everything
 
 
 def span(values: pd.Series) -> str:
@@ -222,48 +176,6 @@ def in_order(curves: pd.DataFrame) -> pd.DataFrame:
     """FedConPE first, then the baselines as the paper lists them, then others as they come."""
     place = {title: i for i, title in enumerate(FIRST)}
     return curves.sort_values("algorithm", kind="stable", key=lambda titles: titles.map(place).fillna(len(place)))
-
-
-def join_schedules(curves: pd.DataFrame) -> pd.DataFrame:
-    """Baselines ask by schedule alone: those of one schedule that ask the same are one line."""
-    if "schedule" not in curves:
-        return curves
-    kept = [curves[curves["schedule"].isna()]]
-    for schedule, rows in curves.groupby("schedule", sort=False):
-        labels = rows["label"].unique()
-        asked = rows.pivot_table(index=["user", "seed", "round"], columns="label", values="conversations")
-        if len(labels) > 1 and asked.notna().all(axis=None) and (asked.nunique(axis=1) == 1).all():
-            name = f"the {len(labels)} baselines, {SCHEDULES.get(str(schedule), schedule)}"
-            rows = rows[rows["label"] == labels[0]].assign(label=name)
-        kept.append(rows)
-    return pd.concat(kept)
-
-
-def tables_of(record: Mapping[str, Any]) -> Iterator[Table]:
-    """Tuned constants, run times, settings."""
-    tuned = [
-        [data, setting, label, ", ".join(f"{name} = {short(value)}" for name, value in constants.items())]
-        for data, settings in record.get("tuned", {}).items()
-        for setting, algorithms in settings.items()
-        for label, constants in algorithms.items()
-    ]
-    if tuned:
-        yield Table("Tuned constants", ("data set", "tuned for", "algorithm", "constants"), tuned)
-    parts = record["parts"]
-    rows = [
-        [
-            *(p[name] for name in ("experiment", "preset", "dataset")),
-            *(str(p[name]) for name in ("users", "seeds")),
-            f"± {p['precision']:.1%}" if p.get("precision") is not None else "",
-            f"{p['seconds']:.1f} s",
-        ]
-        for p in parts
-    ]
-    columns = ("experiment", "preset", "data set", "users", "seeds, at most", "regret given the users", "time")
-    total = f"{sum(part['seconds'] for part in parts):,.0f} s in all; what was found on disk is not counted again."
-    yield Table("Run times and precision", columns, rows, total)
-    commands = record.get("commands") or [record["command"]]
-    yield facts({"command": "\n".join(commands), "made": record["created"], **record.get("settings", {})}, record)
 
 
 def facts(settings: Mapping[str, Any], environment: Mapping[str, Any]) -> Table:

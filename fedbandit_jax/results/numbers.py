@@ -6,6 +6,7 @@ import pandas as pd
 
 DIGITS = 4  # of a number that has no interval
 NOTHING = 1e-6  # of a mean: half an interval below is rounding in single precision
+WIDTH = 120  # letters of a printed table
 PLAIN = (1e-4, 1e15)  # between these, no powers of ten
 
 
@@ -13,7 +14,7 @@ class Table(pd.DataFrame):
     """A table that prints its numbers in few digits, and has all of them; what is made of it is a plain DataFrame."""
 
     def __repr__(self) -> str:
-        with pd.option_context("display.float_format", number):
+        with pd.option_context("display.float_format", number, "display.width", WIDTH, "display.max_columns", None):
             return str(super().__repr__())
 
     def _repr_html_(self) -> str | None:

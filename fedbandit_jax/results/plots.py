@@ -11,15 +11,13 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
 from fedbandit_jax import _checks
-from fedbandit_jax.results import diagnostics, panels, statistics
+from fedbandit_jax.results import diagnostics, panels, statistics, tradeoffs
 from fedbandit_jax.results.drawing import (
     AXIS_NAMES,
     BANDS,
     GEOMETRIC,
     PHASE_METRICS,
-    SCALES,
     STYLE,
-    STYLES,
     Look,
     check_positive,
     check_scales,
@@ -27,13 +25,11 @@ from fedbandit_jax.results.drawing import (
     dodged,
     draw_curves,
     draw_phases,
-    errors,
     finish,
     intervals,
     lowest_mean,
     named,
     new_axes,
-    pareto_front,
     phase_values,
     scale,
     show_values,
@@ -194,51 +190,43 @@ class Plots:
 
     def tradeoff(
         self,
-        x: str = "conversations",
+        x: str = "communication",
         y: str = "regret",
-        x_scale: str = "linear",
-        y_scale: str = "linear",
+        x_scale: str = "auto",
+        y_scale: str = "auto",
         ax: Axes | None = None,
     ) -> Axes:
-        """Two final metrics of every setting with 95 % error bars, and the Pareto front of each place.
+        """A final metric against another, what it costs, with 95 % intervals and the Pareto front; less is better.
 
-        Filled are the settings that no other of their place betters in both; less is better.
+        Filled are the settings on the front, hollow those that another dominates, half filled what the intervals leave
+        undecided (`results.pareto`). Variants of an algorithm are joined by a line. Axes are logarithmic where values
+        differ much; 0 then has a place of its own at the left. Several places, such as clients=4, have a panel each,
+        unless `ax` is given; returned is the first.
         """
-        _checks.choice("x", x, self.results.metrics)
-        _checks.choice("y", y, self.results.metrics)
-        _checks.choice("x_scale", x_scale, SCALES)
-        _checks.choice("y_scale", y_scale, SCALES)
-        if x == y:
-            _checks.fail("y", y, "it must be another metric than x")
-        lines = list(statistics.lines(self.results.final().dropna(subset=[x, y])))
-        look = Look([(label, "") for label, _, _ in lines], self.order)
-        points = [[intervals(rows, ["horizon"], metric) for metric in (x, y)] for _, _, rows in lines]
-        at = np.array([[found["mean"].iloc[0] for found in both] for both in points])
-        check_positive("x_scale", x_scale, at[:, 0], x)
-        check_positive("y_scale", y_scale, at[:, 1], y)
-        own, ax = ax is None, ax or new_axes()
-        on_front: set[int] = set()
-        for i, place in enumerate(dict.fromkeys(place for _, place, _ in lines)):
-            here = [k for k, line in enumerate(lines) if line[1] == place]
-            front = [here[k] for k in pareto_front(at[here])]
-            on_front.update(front)
-            # No setting lies left of and below this staircase; it reaches as far as the settings do.
-            corners = [(at[front[0], 0], at[here, 1].max()), *at[front], (at[here, 0].max(), at[front[-1], 1])]
-            steps: dict[str, Any] = {"drawstyle": "steps-post", "linestyle": STYLES[i % len(STYLES)]}
-            name = named("Pareto front", place)
-            ax.plot(*np.transpose(corners), color="0.45", linewidth=1, zorder=1, label=name, **steps)
-        seen: set[str] = set()
-        for k, (label, _, _) in enumerate(lines):
-            drawn = look(label, "") | {"linestyle": "none", "markersize": 6, "elinewidth": 1, "capsize": 2}
-            drawn |= {} if k in on_front else {"markerfacecolor": "white"}
-            xerr, yerr = (errors(found) for found in points[k])
-            name = "_again" if label in seen else label
-            ax.errorbar(at[k, :1], at[k, 1:], xerr=xerr, yerr=yerr, label=name, **drawn)
-            seen.add(label)
-        ax.set_xlabel(AXIS_NAMES.get(x, x))
-        ax.set_ylabel(AXIS_NAMES.get(y, y))
-        scale(ax, x_scale, y_scale, lowest=at[:, 1].min(), zero=False)
-        return finish(ax, own)
+        table = self.results.pareto(x, y, columns="all")
+        scales = (
+            tradeoffs.chosen_scale("x_scale", x_scale, table[x].to_numpy(), x, zero=True),
+            tradeoffs.chosen_scale("y_scale", y_scale, table[y].to_numpy(), y, zero=False),
+        )
+        parts = tradeoffs.by_place(table, statistics.varied_places(self.results.final()))
+        titles = list(table["algorithm"].unique())
+        if ax is not None or len(parts) == 1:
+            ax = ax or new_axes()
+            drawn = {ax: parts}
+        else:
+            if len(parts) > panels.MOST_PANELS:
+                raise ValueError(f"{len(parts)} places are too many for a figure: choose with results.only first")
+            drawn = {axes: {place: parts[place]} for place, axes in tradeoffs.panels(parts).items()}
+        for axes, here in drawn.items():
+            alone = {"" if len(drawn) > 1 else place: rows for place, rows in here.items()}
+            tradeoffs.draw(axes, alone, x, y, scales, self.order, titles)
+            if len(drawn) > 1:
+                axes.set_title(next(iter(here)), fontsize="medium")
+            if axes is next(iter(drawn)):
+                tradeoffs.legend(axes, table["front"], fronts=len(alone) > 1, several=len(drawn) > 1)
+        for axes, here in drawn.items():
+            tradeoffs.name_points(axes, {"" if len(here) == 1 else place: rows for place, rows in here.items()}, x, y)
+        return next(iter(drawn))
 
     def phases(self, metric: str = "active", label: str | None = None, ax: Axes | None = None) -> Axes:
         """A diagnostic by phase, mean and 95 % interval over the runs that reach it: any number of `results.phases()`.

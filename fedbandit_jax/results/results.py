@@ -10,7 +10,7 @@ import pandas as pd
 from pandas.api.types import is_object_dtype
 
 from fedbandit_jax import _checks
-from fedbandit_jax.results import diagnostics, selection, statistics
+from fedbandit_jax.results import diagnostics, pareto, selection, statistics
 from fedbandit_jax.results.numbers import Table
 
 if TYPE_CHECKING:
@@ -18,13 +18,14 @@ if TYPE_CHECKING:
 
 SETTING = ("dataset", "algorithm", "label", "clients", "arms", "horizon", "noise")  # and the hyperparameters
 RUN = (*SETTING, "user", "seed")
+MESSAGES = ("uploads", "downloads", "scalars_up", "scalars_down", "bits_up", "bits_down")
 
 
 class Results:
     """Curves of all runs at their checkpoints, the diagnostics of their phases, and how they were made."""
 
     def __init__(self, curves: pd.DataFrame, phases: pd.DataFrame, settings: dict[str, Any]) -> None:
-        self._curves = curves
+        self._curves = silent_as_zero(curves)
         self._phases = phases
         self.settings = settings
 
@@ -156,6 +157,8 @@ class Results:
         _checks.choice("columns", columns, selection.COLUMNS)
         final = self.final()
         _checks.choice("label", label, final["label"].unique())
+        if final.loc[final["label"] == label, metric].isna().all():
+            _checks.fail("metric", metric, f"{label} does not count it")
         where = statistics.places(final)
         rows = []
         for place, group in final.groupby(where, sort=False, dropna=False):
@@ -170,6 +173,31 @@ class Results:
         table = pd.DataFrame(rows)
         few = [*statistics.varied_places(final), "other", "percent_below", "low", "high"]
         return Table(table[few] if columns == "few" and len(table) else table)
+
+    def pareto(
+        self,
+        x: str = "communication",
+        y: str = "regret",
+        confidence: float = statistics.CONFIDENCE,
+        columns: str = "few",
+    ) -> pd.DataFrame:
+        """Who is on the Pareto front of two final metrics, of which less is better: a row per setting.
+
+        `front` is "on the front" if every other setting of the same place is known to have more of one metric,
+        "dominated" if some other is known to have no more of either and less of one, and "undecided" where paired 95 %
+        or other intervals do not tell; that for "dominated" is widened for the number of others. `by` names who
+        dominates it, or may. Means are in columns of the metrics' names; columns="all" tells their intervals as well.
+        """
+        _checks.choice("x", x, self.metrics)
+        _checks.choice("y", y, self.metrics)
+        if x == y:
+            _checks.fail("y", y, "it must be another metric than x")
+        confidence = _checks.real("confidence", confidence, 0, 1, "()")
+        _checks.choice("columns", columns, selection.COLUMNS)
+        final = self.final()
+        table = pareto.front_table(final, x, y, confidence)
+        few = ["label", *statistics.varied_places(final), x, y, "front", "by"]
+        return Table(table[few] if columns == "few" else table)
 
     @property
     def plot(self) -> "Plots":
@@ -208,6 +236,15 @@ class Results:
     def __repr__(self) -> str:
         labels = ", ".join(self._curves["label"].unique())
         return f"Results({len(self.final())} runs of {labels})"
+
+
+def silent_as_zero(curves: pd.DataFrame) -> pd.DataFrame:
+    """Who sends no scalar sends no message: what others count of theirs is 0, not missing, in a table with them."""
+    missing = [c for c in MESSAGES if c in curves and curves[c].isna().any()]
+    if not missing or not {"communication", "label"} <= {*curves}:
+        return curves
+    silent = (curves.groupby("label")["communication"].transform("max") == 0).to_numpy()
+    return curves.assign(**{c: curves[c].mask(silent, curves[c].fillna(0)) for c in missing})
 
 
 def missing_as_nan(table: pd.DataFrame) -> pd.DataFrame:

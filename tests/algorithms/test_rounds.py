@@ -175,6 +175,11 @@ def test_shared_linucb_equals_the_oracle():
     np.testing.assert_allclose(trace.regret, expected.regret, atol=1e-9)
     np.testing.assert_allclose(trace.theta_error, expected.theta_error, rtol=1e-6)
     np.testing.assert_array_equal(trace.communication, sent)
+    counts = trace.counts
+    np.testing.assert_array_equal(counts["scalars_up"] + counts["scalars_down"], sent)
+    np.testing.assert_array_equal(counts["uploads"], 3 * np.arange(1, ROUNDS + 1))
+    np.testing.assert_array_equal(counts["downloads"], counts["uploads"])
+    np.testing.assert_array_equal(counts["scalars_up"], counts["uploads"] * (problem.dim + 1))
 
 
 def test_shared_linucb_knows_the_bound_of_users():

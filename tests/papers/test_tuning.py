@@ -13,8 +13,8 @@ import fedbandit_jax as fb
 from fedbandit_jax._parameters import search_space
 from fedbandit_jax.engine import calls
 from fedbandit_jax.papers.fedconpe import LINE_UP
-from fedbandit_jax.papers.tuned import budget_of
-from fedbandit_jax.papers.tuning import draw_trials, rungs_of
+from fedbandit_jax.papers.tuning.search import draw_trials, rungs_of
+from fedbandit_jax.papers.tuning.tuned import budget_of
 
 SETTING = {"dim": 6, "clients": 2, "arms": 5, "horizon": 10**6, "noise": 0.1}
 SMALL = {"clients": 1, "arms": 4, "horizon": 20, "progress": False}

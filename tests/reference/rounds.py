@@ -194,7 +194,7 @@ def shared_linucb(clients, rounds, *, alpha=0.5, lam=1.0, delta=0.1, sigma=None,
     """LinUCB with one V and y for all clients: those who play choose with the last round's, then all are added.
 
     rounds: of `who_plays`, for each round a list of (client, own round). Returns the run and its communication (T,): of
-    each who plays d + 1 scalars up, and d^2 + d down.
+    each who plays d + 1 scalars up, and d^2 + d down to every client.
     """
     d = len(clients[0].theta)
     ridge = Ridge(d, lam, alpha, delta, clients[0].sigma if sigma is None else sigma, S)
@@ -208,6 +208,6 @@ def shared_linucb(clients, rounds, *, alpha=0.5, lam=1.0, delta=0.1, sigma=None,
             lost[-1] += clients[i].regret(own, x)
         pulled.append(choices)
         errors.append(np.mean([client.error(ridge.theta_hat()) for client in clients]))
-        sent.append(len(present) * (d + 1) + d**2 + d)
+        sent.append(len(present) * (d + 1) + len(clients) * (d**2 + d))
     nothing = np.zeros(len(rounds), dtype=int)
     return RoundRun(pulled, [], np.cumsum(lost), nothing, np.array(errors)), np.cumsum(sent)

@@ -13,8 +13,10 @@ from typer.testing import CliRunner
 
 import fedbandit_jax as fb
 from fedbandit_jax.cli import main as cli
+from fedbandit_jax.papers.fedconpe import EXPERIMENTS
 from fedbandit_jax.report import contents as report
 from fedbandit_jax.report import pages as report_text
+from fedbandit_jax.report.reproductions import experiment_figure
 from fedbandit_jax.results.numbers import with_half
 from tests.frames import made_of, runs
 from tests.reports import NASTY, REGRET, SPREAD, reproduction, verdict
@@ -175,7 +177,7 @@ def test_the_error_ends_where_the_experiment_says():
     curves = results.to_pandas()
     late = fb.Results(curves.assign(round=curves["round"] * 30, horizon=3000), results.phases(), {})
     part = {"dataset": "d", "preset": "theory", "users": 3, "seeds": 2}
-    figure = report.experiment_figure(report.EXPERIMENTS["accuracy"], part, late)
+    figure = experiment_figure(EXPERIMENTS["accuracy"], part, late)
     (line,) = figure.lines()
     assert line.at.tolist() == [1500]
     assert (figure.metric, figure.y_scale) == ("theta_error", "log")

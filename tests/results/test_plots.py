@@ -283,14 +283,25 @@ def test_the_front_is_what_nothing_dominates():
     assert (np.diff(points[front, 1]) <= 0).all()
 
 
+def known():
+    return made_of(
+        [
+            row | {"conversations": questions * SPREAD[row["user"], row["seed"]]}
+            for label, (questions, regret) in KNOWN.items()
+            for row in runs(label, regret * SPREAD)
+        ]
+    )
+
+
+def names_of(ax):
+    """Beside points."""
+    return [text.get_text() for text in ax.texts]
+
+
 def test_tradeoff():
-    rows = [
-        row | {"conversations": questions * SPREAD[row["user"], row["seed"]]}
-        for label, (questions, regret) in KNOWN.items()
-        for row in runs(label, regret * SPREAD)
-    ]
-    ax = made_of(rows).plot.tradeoff()
-    assert legend_of(ax) == [*KNOWN, "Pareto front"]
+    ax = known().plot.tradeoff("conversations", x_scale="linear")
+    assert legend_of(ax) == ["on the front", "dominated", "Pareto front"]
+    assert names_of(ax) == list(KNOWN)
     front = next(line for line in ax.lines if line.get_label() == "Pareto front")
     np.testing.assert_allclose(front.get_xydata(), [(0, 9), (0, 9), (1, 5), (3, 2), (5, 2)])
     assert front.get_drawstyle() == "steps-post"
@@ -300,23 +311,86 @@ def test_tradeoff():
         half = half_of(SPREAD)
         np.testing.assert_allclose(horizontal, [(x - half * x, y), (x + half * x, y)], atol=1e-9)
         np.testing.assert_allclose(vertical, [(x, y - half * y), (x, y + half * y)], atol=1e-9)
-        filled = bars.lines[0].get_markerfacecolor() != "white"
-        assert filled == (label in "ABD")
+        assert bars.lines[0].get_fillstyle() == ("full" if label in "ABD" else "none")
     assert (ax.get_xlabel(), ax.get_ylabel()) == ("questions per client", "regret")
-    with pytest.raises(ValueError, match=r"^x_scale='log' is not allowed: .* as conversations is 0 somewhere$"):
-        made_of(rows).plot.tradeoff(x_scale="log")
     with pytest.raises(ValueError, match=r"^y='regret' is not allowed: it must be another metric than x$"):
-        made_of(rows).plot.tradeoff(x="regret")
+        known().plot.tradeoff(x="regret")
+    with pytest.raises(ValueError, match=r"^y_scale='log' is not allowed: .* as conversations is 0 somewhere$"):
+        known().plot.tradeoff(x="regret", y="conversations", y_scale="log")
+    with pytest.raises(ValueError, match=r"^x_scale='sqrt' is not allowed: it must be 'auto' or 'linear' or 'log'$"):
+        known().plot.tradeoff(x_scale="sqrt")
+
+
+def test_nothing_has_a_place_of_its_own_on_a_logarithmic_axis():
+    ax = known().plot.tradeoff("conversations", x_scale="log")
+    at = {label: bars.lines[0].get_xdata()[0] for label, bars in zip(KNOWN, ax.containers, strict=True)}
+    assert at["B"] == 1
+    assert 0 < at["A"] < min(x for x, _ in KNOWN.values() if x > 0)
+    ticks = dict(zip(ax.get_xticks(), [text.get_text() for text in ax.get_xticklabels()], strict=True))
+    assert ticks.pop(at["A"]) == "0"
+    assert all(place >= 0.5 and word != "0" for place, word in ticks.items())
+    assert ax.get_xlim()[0] < at["A"]
+
+
+def test_axes_are_logarithmic_where_values_differ_much():
+    def scales(*factors):
+        rows = [row for i, f in enumerate(factors) for row in runs(f"L{i}", f * SPREAD)]
+        ax = made_of(rows).plot.tradeoff()
+        return ax.get_xscale(), ax.get_yscale()
+
+    assert scales(1, 2, 4) == ("linear", "linear")
+    assert scales(1, 2, 40) == ("log", "log")
+
+
+def test_variants_are_joined_in_the_order_of_their_number():
+    sent = {0.5: 9.0, 1: 4.0, 10: 5.0}
+    rows = [
+        row | {"communication": x, "alpha": alpha}
+        for alpha, x in sent.items()
+        for row in runs(f"FedLinUCB alpha={alpha:g}", 10 / x * SPREAD)
+    ]
+    rows += [row | {"communication": 0.0} for row in runs("LinUCB", 9 * SPREAD)]
+    ax = made_of(rows).plot.tradeoff(x_scale="linear")
+    assert names_of(ax) == ["alpha=0.5", "FedLinUCB alpha=1", "alpha=10", "LinUCB"]
+    colors = [to_rgb(bars.lines[0].get_color()) for bars in ax.containers]
+    assert colors[0] == colors[1] == colors[2] != colors[3]
+    line = next(line for line in ax.lines if len(line.get_xdata()) == 3 and line.get_linewidth() < 1)
+    assert line.get_xdata().tolist() == [9, 4, 5]
+    assert to_rgb(line.get_color()) == colors[0]
+
+
+def test_names_do_not_cover_each_other_or_points():
+    rng = np.random.default_rng(1)
+    rows = []
+    for i, (x, y) in enumerate(rng.lognormal(sigma=1.2, size=(18, 2))):
+        rows += [row | {"communication": 1e4 * x} for row in runs(f"Algorithm{i}", 100 * y * SPREAD)]
+    with fb.plots.style(figure_figsize=(6.4, 4.2)):
+        ax = made_of(rows).plot.tradeoff()
+        ax.figure.canvas.draw()
+        boxes = [Text.get_window_extent(text) for text in ax.texts]  # without leaders
+        assert len(boxes) == 18
+        for i, box in enumerate(boxes):
+            assert not any(box.overlaps(other) for other in boxes[:i])
+        points = [ax.transData.transform(bars.lines[0].get_xydata()[0]) for bars in ax.containers]
+        assert not any(box.contains(*point) for box in boxes for point in points)
+        frame = ax.figure.bbox
+        assert all(frame.contains(*corner) for box in boxes for corner in box.corners())
 
 
 def test_every_place_has_its_own_front(grid):
-    ax = grid.plot.tradeoff(x="communication")
-    assert legend_of(ax)[-3:] == [f"Pareto front, clients={M}" for M in (2, 4, 8)]
-    assert legend_of(ax)[:-3] == ["FedConPE N=1", "FedConPE N=2", "LinUCB"]
-    fronts = [line for line in ax.lines if line.get_label().startswith("Pareto")]
+    """A panel each, or on one axis if that is given."""
+    first = grid.plot.tradeoff(x="communication")
+    panels = first.figure.axes
+    assert [ax.get_title() for ax in panels] == [f"clients={M}" for M in (2, 4, 8)]
+    together = grid.plot.tradeoff(x="communication", ax=plt.subplots()[1])
+    assert legend_of(together)[-3:] == [f"Pareto front, clients={M}" for M in (2, 4, 8)]
     # Communication is 100 times the regret here, so one setting betters all: the one of least regret.
-    for front, least, most in zip(fronts, (8, 16, 10 * 8**0.5), (200**0.5 * 2, 40, 20 * 8**0.5), strict=True):
-        np.testing.assert_allclose(front.get_xydata(), [(100 * least, most), (100 * least, least), (100 * most, least)])
+    ends = zip((8, 16, 10 * 8**0.5), (200**0.5 * 2, 40, 20 * 8**0.5), strict=True)
+    for k, (least, most) in enumerate(ends):
+        expected = [(100 * least, most), (100 * least, least), (100 * most, least)]
+        for ax, place in ((panels[k], ""), (together, f", clients={2 * 2**k}")):
+            front = next(line for line in ax.lines if line.get_label() == f"Pareto front{place}")
+            np.testing.assert_allclose(front.get_xydata(), expected)
 
 
 # ----------------------------------------------------------------------------------------------------- phases

@@ -9,7 +9,7 @@ import scipy.stats
 import fedbandit_jax as fb
 from fedbandit_jax.clocks.base import METRICS
 from fedbandit_jax.results.results import missing_as_nan
-from tests.frames import curves_of
+from tests.frames import PLACE, curves_of
 
 ROUNDS = np.array([50, 100])
 
@@ -194,7 +194,7 @@ def test_what_an_algorithm_counts_is_drawn(counted):
     np.testing.assert_allclose([line.get_ydata() for line in curves.lines], [[1.5, 3], [4.5, 9], [3, 6], [9, 18]])
     assert names(against) == ["FedConPE N=1", "FedConPE N=2"]
     tradeoff = counted.plot.tradeoff("uploads")
-    assert names(tradeoff)[:2] == ["FedConPE N=1", "FedConPE N=2"]
+    assert [text.get_text() for text in tradeoff.texts] == ["FedConPE N=1", "N=2"]
     heatmap = counted.plot.heatmap("clients", "N", "uploads")
     np.testing.assert_allclose(heatmap.collections[0].get_array(), [[3, 9], [6, 18]])
     assert curves.get_ylabel() == against.get_ylabel() == tradeoff.get_xlabel() == "uploads"
@@ -202,6 +202,52 @@ def test_what_an_algorithm_counts_is_drawn(counted):
     with pytest.raises(ValueError, match=r"^x='reward' is not allowed: it must be 'regret' or 'uploads'$"):
         counted.plot.tradeoff("reward")
     plt.close("all")
+
+
+def test_who_sends_nothing_has_no_messages():
+    """0 in a table with others who count them, also after a load; missing where scalars are sent and not told of."""
+
+    def program(label, sent, **counts):
+        row = {"dataset": "made up", "algorithm": label, "label": label, **PLACE}
+        rows = [
+            row
+            | {"user": user, "seed": 0, "round": t, "regret": float(t + user), "communication": float(sent * t)}
+            | {name: float(each * t) for name, each in counts.items()}
+            for user in (0, 1)
+            for t in ROUNDS
+        ]
+        return pd.DataFrame(rows), pd.DataFrame()
+
+    told = program("SharedLinUCB", 12, uploads=3, bits_up=64)
+    results = fb.Results.from_tables([program("LinUCB", 0), told, program("FedConPE", 7)], {})
+    means = results.summary("uploads").set_index("label")["mean"]
+    assert means["LinUCB"] == 0
+    assert means["SharedLinUCB"] == 300
+    assert np.isnan(means["FedConPE"])
+    assert results.summary("bits_up").set_index("label").loc["LinUCB", "mean"] == 0
+    assert results.compare("LinUCB", "uploads")["percent_below"].tolist() == [100]
+    assert results.final().set_index("label").loc["LinUCB", "uploads"].tolist() == [0, 0]
+    with pytest.raises(ValueError, match=r"^metric='uploads' is not allowed: FedConPE does not count it$"):
+        results.compare("FedConPE", "uploads")
+    assert fb.Results.from_tables([program("LinUCB", 0)], {}).metrics == ["regret", "communication"]
+
+
+def test_messages_of_a_sweep_are_found_again(catalog, tmp_path):
+    """In memory, in the sweep's folder and in a saved one; where runs do not have them, there are none."""
+    algorithms, setting = [fb.SharedLinUCB(), fb.LinUCB()], {"arms": 5, "horizon": 40, "users": 2, "checkpoints": 2}
+    played = fb.simulate(catalog, algorithms, clients=3, **setting, out=tmp_path / "sweep")
+    for results in (
+        played,
+        fb.Results.load(tmp_path / "sweep"),
+        fb.Results.load(played.save(tmp_path / "saved")),
+    ):
+        means = {m: results.summary(m).set_index("label")["mean"] for m in ("uploads", "downloads", "scalars_up")}
+        assert [means["uploads"][label] for label in ("SharedLinUCB", "LinUCB")] == [120, 0]
+        assert [means["downloads"][label] for label in ("SharedLinUCB", "LinUCB")] == [120, 0]
+        assert means["scalars_up"]["SharedLinUCB"] == 120 * (catalog.dim + 1)
+    without = played.to_pandas().drop(columns=["uploads", "downloads", "scalars_up", "scalars_down"])
+    fb.Results(without, pd.DataFrame(), {}).save(tmp_path / "old")
+    assert fb.Results.load(tmp_path / "old").metrics == list(METRICS)
 
 
 # ------------------------------------------------------------------------------------------------ statistics

@@ -9,7 +9,7 @@ from jaxtyping import Array, Float, Int, Key
 
 from fedbandit_jax.algorithms.linucb import LinUCB
 from fedbandit_jax.clocks.base import Trace
-from fedbandit_jax.clocks.rounds import CHOICES, Client, Info, client_of, play_rounds
+from fedbandit_jax.clocks.rounds import CHOICES, Client, client_of, play_rounds
 from fedbandit_jax.linalg import regression
 from fedbandit_jax.linalg.portable import argmax
 from fedbandit_jax.linalg.regression import Ridge
@@ -24,9 +24,9 @@ class SharedLinUCB(LinUCB):
     $$ x_{i,t} = \arg\max_{x \in \mathcal A_i} \; x^\top \hat\theta + \alpha \sqrt{x^\top V^{-1} x}, \qquad
        V = \lambda I + \sum_{i=1}^{M} \sum_{s<t} x_{i,s} x_{i,s}^\top $$
 
-    In a round all clients choose with the same V, then all their rewards enter it. A round costs M (d + 1) scalars up
-    and d^2 + d down; where one client comes at a time, d + 1 up and d^2 + d down. To the clock the federation is one
-    client with M K arms that pulls M of them at once, or one whose arms are those of the client that comes.
+    In a round all clients choose with the same V, then all their rewards enter it. A round costs M uploads of d + 1
+    scalars, or one where one client comes at a time, and M downloads of d^2 + d scalars. To the clock the federation is
+    one client with M K arms that pulls M of them at once, or one whose arms are those of the client that comes.
 
     When: to see what messages without limit would buy.
 
@@ -36,22 +36,19 @@ class SharedLinUCB(LinUCB):
     """
 
     independent_clients: ClassVar[bool] = False
+    revision: ClassVar[int] = 2
 
     def choose(self, state: Ridge, client: Client, key: Key[Array, ""]) -> Int[Array, "*M"]:
         first = client.context
         scores = self.ucb(state, client)
         return argmax(scores) if first is None else first + jax.vmap(argmax)(scores.reshape(len(first), -1))
 
-    def learn(  # type: ignore[override]
-        self, state: Ridge, client: Client, arm: Int[Array, "*M"], reward: Float[Array, "*M"]
-    ) -> tuple[Ridge, Info]:
-        d = state.theta.size
+    def learn(self, state: Ridge, client: Client, arm: Int[Array, "*M"], reward: Float[Array, "*M"]) -> Ridge:
         if client.context is None:
-            return regression.pull(state, client.arms, arm, reward), {"communication": 2 * d + 1 + d * d}
+            return regression.pull(state, client.arms, arm, reward)
 
-        real = client.mask.reshape(len(arm), -1).any(axis=1).sum()  # padded clients see and send nothing
-        sent = real * (d + 1) + d * d + d
-        return regression.pull_together(state, client.arms, arm, reward, real), {"communication": sent}
+        real = client.mask.reshape(len(arm), -1).any(axis=1).sum()  # padded clients see nothing
+        return regression.pull_together(state, client.arms, arm, reward, real)
 
     def run(self, key: Key[Array, ""], problem: Problem, checkpoints: Float[Array, " P"]) -> Trace:
         stages = stages_of(problem, key)
@@ -67,5 +64,8 @@ class SharedLinUCB(LinUCB):
             first = K * jnp.arange(M, dtype=jnp.int32)  # arm of each client
             client = client._replace(arms=client.arms.reshape(M * K, d), mask=client.mask.reshape(M * K), context=first)
         curves = play_rounds(self, stage, client, choice_key, checkpoints)
-        counts = curves.counts
-        return Trace(counts["regret"], curves.asked, counts["communication"], curves.theta_error)
+        down = checkpoints * problem.num_clients
+        up = checkpoints if problem.world.arrivals == "one" else down
+        counts = {"uploads": up, "downloads": down, "scalars_up": up * (d + 1), "scalars_down": down * (d * d + d)}
+        sent = counts["scalars_up"] + counts["scalars_down"]
+        return Trace(curves.counts["regret"], curves.asked, sent, curves.theta_error, counts=counts)

@@ -24,7 +24,7 @@ from fedbandit_jax.results.numbers import Table, number, with_interval
 from fedbandit_jax.results.results import Results
 
 if TYPE_CHECKING:
-    from fedbandit_jax.papers.tuned_plots import TuningPlots
+    from fedbandit_jax.papers.tuning.plots import TuningPlots
 
 SMALL_GAIN = 3.0  # percent: a search whose second half gains less has converged
 EDGE = 0.05  # of a space: a best value that is nearer to an end asks for a wider one
@@ -156,7 +156,7 @@ class Tuning:
 
     @property
     def plot(self) -> "TuningPlots":
-        from fedbandit_jax.papers.tuned_plots import TuningPlots  # matplotlib is slow to import and not always wanted
+        from fedbandit_jax.papers.tuning.plots import TuningPlots  # matplotlib is slow to import and not always wanted
 
         return TuningPlots(self)
 

@@ -14,7 +14,7 @@ from fedbandit_jax.results.drawing import COLORS, Look, finish, new_axes, scale
 from fedbandit_jax.results.panels import few_ticks, legend_above, new_grid
 
 if TYPE_CHECKING:
-    from fedbandit_jax.papers.tuned import Tuning
+    from fedbandit_jax.papers.tuning.tuned import Tuning
 
 APART = 5  # times as much regret as another: then a logarithmic axis
 DOUBTS = {"yes": "", "unclear": ", unclear", "no": ", not converged"}

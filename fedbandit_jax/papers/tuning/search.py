@@ -32,7 +32,7 @@ from fedbandit_jax.engine.cells import check_worlds, labels
 from fedbandit_jax.engine.progress import Listener
 from fedbandit_jax.engine.store import NotFiniteError
 from fedbandit_jax.engine.sweep import make_sweep
-from fedbandit_jax.papers.tuned import Rung, Trial, Tuning
+from fedbandit_jax.papers.tuning.tuned import Rung, Trial, Tuning
 from fedbandit_jax.results.results import Results
 from fedbandit_jax.worlds.catalog import Catalog
 
