@@ -162,7 +162,7 @@ def counted():
 def test_metrics_are_the_columns_behind_the_round(played, counted, tmp_path):
     everyones = ["regret", "conversations", "communication", "theta_error"]
     assert played.metrics == [*everyones, *SENT]
-    assert played.only("Uniform").metrics == everyones
+    assert (played.only("Uniform").final()[SENT] == 0).all(axis=None), "who sends nothing has none"
     for results in (counted, fb.Results.load(counted.save(tmp_path))):
         assert results.metrics == ["regret", "uploads"]
         assert results.setting_columns() == [*RUN_COLUMNS[:-2], "alpha", "N"]
