@@ -274,5 +274,5 @@ def run_phases(
     return curves._replace(
         communication=sent.scalars_up + sent.scalars_down,
         phases=OrderedDict(zip(fields, table.T, strict=True)),
-        counts={name: curve for name, curve in sent._asdict().items() if curve is not None},
+        counts=OrderedDict((name, curve) for name, curve in sent._asdict().items() if curve is not None),
     )

@@ -168,6 +168,45 @@ def learn_pull(
     return _move(ridge, update, reward - x @ ridge.theta)._replace(pulls=summed)
 
 
+def pull_together(
+    ridge: Ridge, arms: Float[Array, "MK d"], arm: Int[Array, " M"], reward: Float[Array, " M"], seen: Real
+) -> Ridge:
+    """Add the rewards of M pulls at once, each of one of M parts of the arms; `seen` of them count as observations.
+
+    With the rows X that were pulled, U = V^-1 X' and L L' = I + X U, the inverse of V + X'X is V^-1 - W'W, W = L^-1 U'.
+    """
+    M, x = len(arm), arms[arm]
+    U = ridge.inverse @ x.T
+    factor = cholesky(jnp.eye(M, dtype=x.dtype) + x @ U)
+    expected = ridge.pulls.means[arm] if isinstance(ridge.pulls, FixedArms) else matvec(x, ridge.theta)
+    sides = jnp.concatenate([U.T, (reward - expected)[:, None]], axis=1)
+    solved = lax.linalg.triangular_solve(factor, sides, left_side=True, lower=True)
+    W, surprise = solved[:, :-1], solved[:, -1]
+    change = surprise @ W
+    pulls: FixedArms | RedrawnArms
+    if isinstance(ridge.pulls, FixedArms):
+        along = arms @ jnp.concatenate([W, change[None]]).T  # of means and widths in one product
+        K = len(arms) // M
+        own = arm - K * jnp.arange(M, dtype=arm.dtype)
+        pulled = (jnp.arange(K, dtype=arm.dtype)[None, :] == own[:, None]).astype(x.dtype)
+        residuals = pulled * (reward - ridge.pulls.reference_means[arm])[:, None]
+        pulls = ridge.pulls._replace(
+            means=ridge.pulls.means + along[:, -1],
+            widths=ridge.pulls.widths - matvec(along[:, :-1] ** 2, jnp.ones_like(reward)),
+            counts=ridge.pulls.counts + pulled.reshape(-1),
+            residuals=ridge.pulls.residuals + residuals.reshape(-1),
+        )
+    else:
+        pulls = RedrawnArms(ridge.pulls.gram + x.T @ x, ridge.pulls.moment + (reward - x @ ridge.reference) @ x)
+    return ridge._replace(
+        inverse=ridge.inverse - W.T @ W,
+        theta=ridge.theta + change,
+        log_det=ridge.log_det + 2 * jnp.log(jnp.diag(factor)).sum(),
+        observations=ridge.observations + seen,
+        pulls=pulls,
+    )
+
+
 def observe(
     ridge: Ridge, arms: Float[Array, "K d"], x: Float[Array, " d"], answer: Float[Array, ""]
 ) -> tuple[Ridge, RankOneUpdate]:

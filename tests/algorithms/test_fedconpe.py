@@ -239,6 +239,13 @@ def test_invariants(seed, clients, arms, noise, N, horizon):
     d = problem.dim
     per_phase = clients * (d * d + 2 * d + (2 * d + 3) * table["uploaded"])
     np.testing.assert_allclose(trace.communication[-1], per_phase.sum())
+    np.testing.assert_array_equal(trace.communication, trace.counts["scalars_up"] + trace.counts["scalars_down"])
+    up = clients * (d * d + d + (d + 1) * table["uploaded"])  # statistics, and eigenpairs
+    np.testing.assert_allclose(trace.counts["scalars_up"][-1], up.sum())
+    # Every client sends its statistics and is sent an estimate; those with weak directions send a message more.
+    np.testing.assert_array_equal(trace.counts["uploads"], trace.counts["downloads"])
+    most, least = clients * (1 + (table["uploaded"] > 0)), clients + np.ceil(clients * table["uploaded"] / d - 1e-9)
+    assert least.sum() - 1e-9 <= trace.counts["uploads"][-1] <= most.sum()
     # Theorem 4: questions, before rounding up, are at most this fraction of a whole phase.
     whole = table["complete"] == 1
     fraction = np.maximum(3 / (4 * (1 - table["eps"] ** 2)) - d * N * table["lambda_min"], 0) / N

@@ -82,3 +82,21 @@ def test_widths_before_the_first_observation(dtype):
     np.testing.assert_allclose(widths[0], (arms**2).sum(axis=1) / 0.3, rtol=1e-5)
     assert len(set(widths[1].tolist())) == 1
     assert not widths[2].any()
+
+
+@pytest.mark.parametrize("fixed", [True, False])
+def test_pulls_together_equal_pulls_one_after_another(fixed):
+    """Also where two arms are the same, and one is 0, as those of padded clients."""
+    rng = np.random.default_rng(2)
+    with jax.enable_x64(True):
+        arms = rng.normal(size=(8, 4))  # two of each of four clients
+        arms[2], arms[6:] = arms[0], 0
+        arms = jnp.asarray(arms)
+        together = one_by_one = regression.start(arms, 0.3, fixed=fixed)
+        for chosen in ([0, 2, 4, 6], [1, 3, 5, 7], [0, 2, 4, 6]):
+            rewards = jnp.asarray(rng.normal(size=4))
+            together = regression.pull_together(together, arms, jnp.asarray(chosen, jnp.int32), rewards, 3)
+            for arm, reward in zip(chosen, rewards, strict=True):
+                one_by_one = regression.pull(one_by_one, arms, jnp.int32(arm), reward)
+        one_by_one = one_by_one._replace(observations=one_by_one.observations - 3)
+        jax.tree.map(partial(np.testing.assert_allclose, rtol=1e-9, atol=1e-10), together, one_by_one)

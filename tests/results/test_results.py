@@ -53,6 +53,7 @@ HYPERPARAMETERS = {
     *("N", "C", "delta", "sigma", "exploration_scale", "elimination_scale"),
     *("rounding", "key_term_rule", "design_tol", "design_method", "null_space", "ridge"),
 }
+SENT = ["uploads", "downloads", "scalars_up", "scalars_down"]
 RUN_COLUMNS = ["dataset", "algorithm", "label", "clients", "arms", "horizon", "noise", "user", "seed"]
 
 
@@ -60,8 +61,8 @@ def test_tidy_columns(played):
     table = played.to_pandas()
     columns = list(table.columns)
     assert columns[:9] == RUN_COLUMNS
-    assert set(columns[9:-5]) == HYPERPARAMETERS
-    assert columns[-5:] == ["round", "regret", "conversations", "communication", "theta_error"]
+    assert set(columns[9:-9]) == HYPERPARAMETERS
+    assert columns[-9:] == ["round", "regret", "conversations", "communication", "theta_error", *SENT]
     assert len(table) == (2 + 1) * 3 * 2 * 16
     run = table.iloc[16 * 7 : 16 * 8]  # the eighth run: N = 2, user 0, seed 1
     assert run[["dataset", "label", "user", "seed", "N"]].drop_duplicates().values.tolist() == [
@@ -159,7 +160,9 @@ def counted():
 
 
 def test_metrics_are_the_columns_behind_the_round(played, counted, tmp_path):
-    assert played.metrics == list(METRICS)
+    everyones = ["regret", "conversations", "communication", "theta_error"]
+    assert played.metrics == [*everyones, *SENT]
+    assert (played.only("Uniform").final()[SENT] == 0).all(axis=None), "who sends nothing has none"
     for results in (counted, fb.Results.load(counted.save(tmp_path))):
         assert results.metrics == ["regret", "uploads"]
         assert results.setting_columns() == [*RUN_COLUMNS[:-2], "alpha", "N"]

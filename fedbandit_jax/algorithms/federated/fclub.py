@@ -148,6 +148,10 @@ class FCLUB(FederatedRounds):
     def fits(self, sums: Sums) -> pooling.Fit:
         return jax.vmap(lambda one: pooling.fit(one, self.lam))(sums)
 
+    def inverses(self, sums: Sums) -> Float[Array, "M d d"]:
+        root = self.fits(sums).root
+        return root @ jnp.swapaxes(root, 1, 2)
+
     def pass_messages(self, state: Clustering) -> tuple[Clustering, Float[Array, ""], Float[Array, ""]]:
         """Clusters that are due send their buffers, one after another; after each, some of its global one are told."""
         numbers = jnp.arange(len(state.local), dtype=jnp.int32)
@@ -160,21 +164,21 @@ class FCLUB(FederatedRounds):
             clusters, union = state.clusters, state.whole[sender]
             own: Local = jax.tree.map(lambda x: x[sender], clusters)
             all_: Sums = jax.tree.map(lambda x: x[union], state.total).plus(own.buffer)
-            fitted = pooling.fit(all_, self.lam)
+            log_det = pooling.log_det(all_, self.lam)
             nothing = pooling.nothing(all_.moment)
             after = Local(own.known.plus(own.buffer), own.log_det + own.growth, nothing, 0 * own.growth, own.inverse)
             clusters = jax.tree.map(lambda x, new: x.at[sender].set(new), clusters, after)
 
             knows_more = all_.observations > clusters.known.observations
             told = (state.whole == union) & is_cluster & knows_more
-            told = told & (fitted.log_det - clusters.log_det >= jnp.log(self.D))
-            with_buffers = self.fits(jax.vmap(all_.plus)(clusters.buffer))
+            told = told & (log_det - clusters.log_det >= jnp.log(self.D))
+            with_buffers = jax.vmap(lambda buffer: pooling.log_det(all_.plus(buffer), self.lam))(clusters.buffer)
             informed = Local(
                 known=jax.tree.map(lambda x: jnp.broadcast_to(x, (len(numbers), *x.shape)), all_),
-                log_det=jnp.full_like(clusters.log_det, fitted.log_det),
+                log_det=jnp.full_like(clusters.log_det, log_det),
                 buffer=clusters.buffer,
-                growth=with_buffers.log_det - fitted.log_det,
-                inverse=with_buffers.root @ jnp.swapaxes(with_buffers.root, 1, 2),
+                growth=with_buffers - log_det,
+                inverse=clusters.inverse,  # that of before, see below
             )
             moved = state._replace(
                 clusters=where_client(told, informed, clusters),
@@ -186,7 +190,13 @@ class FCLUB(FederatedRounds):
             return moved, uploads + is_sent, downloads + told.sum()
 
         zero = jnp.zeros_like(state.clusters.growth[0])
-        return lax.while_loop(lambda carry: any_lane(self.sends(carry[0]).any()), one_message, (state, zero, zero))
+        first = (state, zero, zero)
+        state, uploads, downloads = lax.while_loop(
+            lambda carry: any_lane(self.sends(carry[0]).any()), one_message, first
+        )
+        clusters = state.clusters
+        clusters = clusters._replace(inverse=self.inverses(jax.vmap(Sums.plus)(clusters.known, clusters.buffer)))
+        return state._replace(clusters=clusters), uploads, downloads
 
     def form_clusters(self, state: Clustering, real: Bool[Array, " M"]) -> tuple[Clustering, Bool[Array, ""]]:
         """The clusters of a new phase, and whether they are others than before."""
@@ -204,8 +214,7 @@ class FCLUB(FederatedRounds):
         known: Sums = jax.tree.map(lambda x: x[whole], total)
         fits = self.fits(known)
         empty = jax.tree.map(jnp.zeros_like, known)
-        inverse = fits.root @ jnp.swapaxes(fits.root, 1, 2)
-        clusters = Local(known, fits.log_det, empty, jnp.zeros_like(fits.log_det), inverse)
+        clusters = Local(known, fits.log_det, empty, jnp.zeros_like(fits.log_det), self.inverses(known))
         changed = ((local != state.local) | (whole != state.whole)).any()
         return state._replace(edges=edges, local=local, whole=whole, clusters=clusters, total=total), changed
 

@@ -5,7 +5,6 @@ from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
-from jax import lax
 from jaxtyping import Array, Float, Int, Key
 
 from fedbandit_jax.algorithms.linucb import LinUCB
@@ -48,11 +47,8 @@ class SharedLinUCB(LinUCB):
         if client.context is None:
             return regression.pull(state, client.arms, arm, reward)
 
-        def add(i: Int[Array, ""], state: Ridge) -> Ridge:
-            return regression.pull(state, client.arms, arm[i], reward[i])
-
         real = client.mask.reshape(len(arm), -1).any(axis=1).sum()  # padded clients see nothing
-        return lax.fori_loop(0, len(arm), add, state)._replace(observations=state.observations + real)
+        return regression.pull_together(state, client.arms, arm, reward, real)
 
     def run(self, key: Key[Array, ""], problem: Problem, checkpoints: Float[Array, " P"]) -> Trace:
         stages = stages_of(problem, key)
