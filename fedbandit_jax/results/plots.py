@@ -225,7 +225,7 @@ class Plots:
             if axes is next(iter(drawn)):
                 tradeoffs.legend(axes, table["front"], fronts=len(alone) > 1, several=len(drawn) > 1)
         for axes, here in drawn.items():
-            tradeoffs.name_points(axes, {"" if len(here) == 1 else place: rows for place, rows in here.items()}, x, y)
+            tradeoffs.name_points(axes, {"" if len(here) == 1 else place: rows for place, rows in here.items()}, x)
         return next(iter(drawn))
 
     def phases(self, metric: str = "active", label: str | None = None, ax: Axes | None = None) -> Axes:

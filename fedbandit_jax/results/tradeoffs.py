@@ -1,6 +1,6 @@
 """One final metric against another: points with intervals, the Pareto front, names beside the points."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from itertools import pairwise
 from typing import Any
 
@@ -165,8 +165,8 @@ def legend(ax: Axes, words: Iterable[str], fronts: bool, several: bool) -> None:
 # ------------------------------------------------------------------------------------------------------ names
 
 
-def name_points(ax: Axes, parts: Mapping[str, pd.DataFrame], x: str, y: str) -> None:
-    """Each name beside its point, in its colour, where it covers least; of one algorithm's variants, the first in full.
+def name_points(ax: Axes, parts: Mapping[str, pd.DataFrame], x: str) -> None:
+    """Each name beside its point, in its colour, where it covers least; of variants, that at one end in full.
 
     The figure must have its size: what is drawn afterwards does not move the axes.
     """
@@ -180,27 +180,28 @@ def name_points(ax: Axes, parts: Mapping[str, pd.DataFrame], x: str, y: str) -> 
         for _, own in table.groupby("algorithm", sort=False)
         for row in own.to_dict("records")
     ]
-    several = len(rows) > MOST_NAMES
-    full: dict[tuple[str, str], str] = {}  # by algorithm and place, the label that is written in full
-    for place, row in sorted(rows, key=lambda entry: entry[1][x]):
-        full.setdefault((row["algorithm"], place), row["label"])
-    points, texts, kept = [], [], []
-    for (place, row), drawn in zip(rows, bars, strict=True):
-        point = np.asarray(drawn.lines[0].get_xydata())[0]
-        points.append(ax.transData.transform(point))
-        if several and row["front"] == DOMINATED:
-            continue
-        whole = full[row["algorithm"], place] == row["label"]
-        words = row["label"] if whole else row["label"].removeprefix(row["algorithm"]).strip() or row["label"]
-        texts.append(ax.text(0, 0, named(words, place), fontsize="small", color=drawn.lines[0].get_color()))
-        kept.append(len(points) - 1)
     dots = figure.dpi / 72
-    sizes = np.array([(box.width, box.height) for box in (text.get_window_extent() for text in texts)]).reshape(-1, 2)
+    points = np.array([ax.transData.transform(np.asarray(bar.lines[0].get_xydata())[0]) for bar in bars]).reshape(-1, 2)
+    few = len(rows) <= MOST_NAMES
+    kept = [k for k, (_, row) in enumerate(rows) if few or row["front"] != DOMINATED]
     obstacles, frame = boxes_of_lines(ax, bars, dots), np.array(ax.get_window_extent().extents)
-    chosen = place_names(np.array(points).reshape(-1, 2), kept, sizes, obstacles, frame, dots)
-    for text, k, offset, size in zip(texts, kept, chosen, sizes, strict=True):
-        color, words = text.get_color(), text.get_text()
-        text.remove()
+
+    def placed(right: Set[tuple[str, str]]) -> tuple[float, list[str], np.ndarray, list[np.ndarray]]:
+        words = [short_name(rows, k, x, right) for k in kept]
+        sizes = sizes_of(ax, words)
+        cost, offsets = place_names(points, kept, sizes, obstacles, frame, dots)
+        return cost, words, sizes, offsets
+
+    right: set[tuple[str, str]] = set()  # whose name is in full at the right end, where it covers less than at the left
+    best = placed(right)
+    for line in dict.fromkeys((row["algorithm"], place) for place, row in rows):
+        if sum((row["algorithm"], place) == line for place, row in rows) > 1:
+            other = placed(right | {line})
+            if other[0] < best[0]:
+                right.add(line)
+                best = other
+    for k, words, size, offset in zip(kept, *best[1:], strict=True):
+        color = bars[k].lines[0].get_color()
         gap = np.maximum(np.abs(offset) - size / 2, 0)
         leader = {"arrowstyle": "-", "color": color, "linewidth": 0.5, "shrinkA": 0, "shrinkB": 3}
         point = ax.transData.inverted().transform(points[k])
@@ -216,6 +217,25 @@ def name_points(ax: Axes, parts: Mapping[str, pd.DataFrame], x: str, y: str) -> 
             annotation_clip=False,
             arrowprops=leader if np.hypot(*gap) > LEADER * dots else None,
         ).set_in_layout(False)
+
+
+def short_name(rows: Sequence[tuple[str, Mapping[str, Any]]], k: int, x: str, right: Set[tuple[str, str]]) -> str:
+    """The label of a row, without its algorithm where another variant at the same place has that."""
+    place, row = rows[k]
+    line = (row["algorithm"], place)
+    same = [other for there, other in rows if (other["algorithm"], there) == line]
+    end = (max if line in right else min)(same, key=lambda other: other[x])
+    short = row["label"] if row is end else row["label"].removeprefix(row["algorithm"]).strip() or row["label"]
+    return named(short, place)
+
+
+def sizes_of(ax: Axes, words: Sequence[str]) -> np.ndarray:
+    """Width and height of names, in pixels."""
+    texts = [ax.text(0, 0, word, fontsize="small") for word in words]
+    boxes = [text.get_window_extent() for text in texts]
+    for text in texts:
+        text.remove()
+    return np.array([(box.width, box.height) for box in boxes]).reshape(-1, 2)
 
 
 def boxes_of_lines(ax: Axes, bars: Sequence[Any], dots: float) -> np.ndarray:
@@ -238,8 +258,8 @@ def boxes_of_lines(ax: Axes, bars: Sequence[Any], dots: float) -> np.ndarray:
 
 def place_names(
     points: np.ndarray, kept: Sequence[int], sizes: np.ndarray, obstacles: np.ndarray, frame: np.ndarray, dots: float
-) -> list[np.ndarray]:
-    """Where the middle of each name stands, off its point: where it covers least of all else, and near it."""
+) -> tuple[float, list[np.ndarray]]:
+    """What all names cover, and where the middle of each stands, off its point: where it covers least, and near it."""
     markers = np.concatenate([points - 4 * dots, points + 4 * dots], axis=1)
     tried = []
     for k, (width, height) in zip(kept, sizes, strict=True):
@@ -249,16 +269,17 @@ def place_names(
         boxes = np.concatenate([middle - half, middle + half], axis=1)
         area = 4 * half.prod()
         outside = area - covered(boxes, frame[None])[:, 0]
-        cost = 8 * covered(boxes, markers).sum(axis=1) + 3 * covered(boxes, obstacles).sum(axis=1) + 20 * outside
+        cost = 8 * covered(boxes, markers).sum(axis=1) + 6 * covered(boxes, obstacles).sum(axis=1) + 20 * outside
         far = 0.15 * np.repeat(np.square(DISTANCES), len(SIDES)) + 0.5 * np.tile(np.arange(len(SIDES)), len(DISTANCES))
         tried.append((offsets, boxes, cost / dots**2 + far))
     placed: list[int | None] = [None] * len(tried)
+    least = np.zeros(len(tried))
     for _ in range(4):  # again, as those placed first did not know of the others
         for k, (_, boxes, cost) in enumerate(tried):
             others = np.array([tried[j][1][i] for j, i in enumerate(placed) if i is not None and j != k])
-            crowd = covered(boxes, others.reshape(-1, 4)).sum(axis=1) / dots**2
-            placed[k] = int((cost + 30 * crowd).argmin())
-    return [tried[k][0][i] for k, i in enumerate(placed) if i is not None]
+            crowded = cost + 30 * covered(boxes, others.reshape(-1, 4)).sum(axis=1) / dots**2
+            placed[k], least[k] = int(crowded.argmin()), crowded.min()
+    return float(least.sum()), [tried[k][0][i] for k, i in enumerate(placed) if i is not None]
 
 
 def unit(side: tuple[float, float]) -> np.ndarray:
