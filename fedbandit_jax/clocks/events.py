@@ -83,7 +83,7 @@ def play_events(
         server = going.server.plus(seen)
         fitted = pooling.fit(server, prior)
         arms = problem.arms[i]
-        after = next_stretch(stretch.last, i, arms @ fitted.theta, ((arms @ fitted.root) ** 2).sum(axis=1))
+        after = next_stretch(stretch.last, i, arms @ fitted.theta, pooling.squared_lengths(arms, fitted.root))
         error = jnp.linalg.norm(fitted.theta - problem.theta[i])
         told = checkpoints >= stretch.last
         moved = Going(

@@ -189,15 +189,8 @@ def synchronise(
 ) -> tuple[Federation, Info]:
     """All clients send what they have seen, and are told what all have; `add_noise` changes what they are told."""
     members, setting = state.members, client.context
-    news = jax.vmap(pooling.of_pulls)(members.ridge, client.arms, jnp.where(setting.real, members.unsent, 0))
-    server = state.server
-    news = jax.vmap(lambda one: one.about(server.reference))(news)
-    server = Sums(
-        server.gram + news.gram.sum(axis=0),
-        server.moment + news.moment.sum(axis=0),
-        server.reference,
-        server.observations + news.observations.sum(),
-    )
+    sent = jnp.where(setting.real, members.unsent, 0).sum()
+    server = state.server.plus(pooling.of_all_pulls(members.ridge, client.arms, sent, state.server.reference))
     told = add_noise(server)
     fitted = pooling.fit(told, members.ridge.prior[0])
     server, told = server.about(fitted.theta), told.about(fitted.theta)

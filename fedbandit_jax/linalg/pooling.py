@@ -6,11 +6,13 @@ directions of which little is known.
 
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float
 
 from fedbandit_jax.linalg import Real
+from fedbandit_jax.linalg.portable import matvec
 from fedbandit_jax.linalg.regression import FixedArms, RedrawnArms, Ridge, cholesky
 
 
@@ -46,6 +48,20 @@ def of_pulls(ridge: Ridge, arms: Float[Array, "K d"], count: Float[Array, ""]) -
         weighted = ridge.pulls.counts[:, None] * arms
         return Sums(weighted.T @ arms, ridge.pulls.residuals @ arms, ridge.reference, count)
     return Sums(ridge.pulls.gram, ridge.pulls.moment, ridge.reference, count)
+
+
+def of_all_pulls(
+    ridges: Ridge, arms: Float[Array, "M K d"], observations: Float[Array, ""], reference: Float[Array, " d"]
+) -> Sums:
+    """The pulls of M regressions together, about a reference; on fixed arms in one product."""
+    if not isinstance(ridges.pulls, FixedArms):
+        each = jax.vmap(lambda ridge, arms: of_pulls(ridge, arms, observations).about(reference))(ridges, arms)
+        return Sums(each.gram.sum(axis=0), each.moment.sum(axis=0), reference, observations)
+    moved = jax.vmap(matvec)(arms, reference[None, :] - ridges.reference)
+    residuals = ridges.pulls.residuals - ridges.pulls.counts * moved
+    rows = arms.reshape(-1, arms.shape[2])
+    weighted = ridges.pulls.counts.reshape(-1, 1) * rows
+    return Sums(weighted.T @ rows, residuals.reshape(-1) @ rows, reference, observations)
 
 
 def of_the_rest(ridge: Ridge, pulls: Float[Array, ""]) -> Sums:
@@ -105,9 +121,14 @@ def with_pulls(ridge: Ridge, arms: Float[Array, "K d"], rest: Sums, pulls: Sums)
     )
 
 
+def squared_lengths(rows: Float[Array, "n d"], root: Float[Array, "d d"]) -> Float[Array, " n"]:
+    """x' V^-1 x of every row; summed by a product, as CPUs sum rows one entry after another."""
+    return matvec((rows @ root) ** 2, jnp.ones_like(root[0]))
+
+
 def _assembled(ridge: Ridge, arms: Float[Array, "K d"], rest: Sums, fitted: Fit) -> Ridge:
     if isinstance(ridge.pulls, FixedArms):
-        followed = ridge.pulls._replace(means=arms @ fitted.theta, widths=((arms @ fitted.root) ** 2).sum(axis=1))
+        followed = ridge.pulls._replace(means=arms @ fitted.theta, widths=squared_lengths(arms, fitted.root))
         ridge = ridge._replace(pulls=followed)
     return ridge._replace(
         inverse=fitted.root @ fitted.root.T,

@@ -134,9 +134,9 @@ def read_parts(
         if not take:
             continue
         seen |= take
-        for tables, file in ((curves, path), (phases, phases_of(path))):
+        for tables, file, fixed in ((curves, path, CURVES), (phases, phases_of(path), PHASES)):
             if file.exists():
-                table = read_part(file, manifest, without)
+                table = read_part(file, manifest, set(without).difference(fixed))
                 tables.append(table if take == ids else table.filter(pc.is_in(table["run"], pa.array(sorted(take)))))
 
     def joined(tables: list[pa.Table]) -> pa.Table | None:
@@ -209,8 +209,9 @@ def load(folder: str | Path) -> Results:
 
     where = list(runs.columns[runs.columns.get_loc("clients") :])
     tables = []
-    for table, by in ((curves, "round"), (phases, "phase")):
-        settings_there = {*RUN, *(name for own in given for name in own)}
+    for table, by, fixed in ((curves, "round", CURVES), (phases, "phase", PHASES)):
+        # A diagnostic may be called like the hyperparameter of an algorithm that plays no phases: eps.
+        settings_there = {*RUN, *(name for own in given for name in own)}.difference(fixed)
         values = values_of(table, by, runs["run"].to_numpy(), settings_there)
         if not len(values):
             tables.append(pd.DataFrame())

@@ -80,10 +80,14 @@ def federation_of(world, seed, rounds=T):
 def private_normals(seed, batches, d):
     """z of every batch, as the package draws them."""
     key = jax.random.fold_in(keys_of(seed)[1], MESSAGES)
-    z = {
-        k: np.asarray(normal(uniforms(jax.random.fold_in(key, k), (d, d + 1), jnp.float64))) for k in range(1, batches)
-    }
-    return {"gram_z": {k: x[:, :d] for k, x in z.items()}, "vector_z": {k: x[:, d] for k, x in z.items()}}
+    upper, found = d * (d + 1) // 2, {"gram_z": {}, "vector_z": {}}
+    for k in range(1, batches):
+        z = np.asarray(normal(uniforms(jax.random.fold_in(key, k), (upper + d,), jnp.float64)))
+        half = np.zeros((d, d))
+        half[np.triu_indices(d)] = z[:upper] * np.sqrt(0.5)  # (E + E')/2 is this and its transpose, the diagonal apart
+        found["gram_z"][k] = half + half.T - np.diag(np.diag(half)) * (2 - np.sqrt(2))
+        found["vector_z"][k] = z[upper:]
+    return found
 
 
 def expected(algorithm, world, seed=0, rounds=T):
@@ -250,5 +254,5 @@ def test_noise_of_the_tree_has_one_term_for_each_bit():
         np.testing.assert_allclose(np.diagonal(gram, axis1=1, axis2=2).var(axis=0), 4 * bits, atol=tolerance)
         np.testing.assert_allclose(gram[:, 0, 1].var(), 2 * bits, atol=tolerance)
         np.testing.assert_array_equal(gram, np.swapaxes(gram, 1, 2))
-    blocks = [normal(uniforms(jax.random.fold_in(keys[0], k), (3, 4), jnp.float32)) for k in (4, 6)]  # of 6 = 4 + 2
-    np.testing.assert_allclose(draw(keys[:1], jnp.int32(6))[1][0], 2 * (blocks[0] + blocks[1])[:, 3], rtol=1e-6)
+    blocks = [normal(uniforms(jax.random.fold_in(keys[0], k), (9,), jnp.float32)) for k in (4, 6)]  # of 6 = 4 + 2
+    np.testing.assert_allclose(draw(keys[:1], jnp.int32(6))[1][0], 2 * (blocks[0] + blocks[1])[6:], rtol=1e-6)

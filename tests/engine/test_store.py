@@ -628,3 +628,15 @@ def test_kill_9_at_random_moments(tmp_path):
     runs = [run for run, _ in log("killed")]
     assert len(runs) == len(set(runs)), "a stored run was computed again"
     assert not list((tmp_path / "killed").glob(".*"))
+
+
+def test_a_diagnostic_may_be_called_like_a_hyperparameter_of_others(catalog, tmp_path):
+    """FedConPE tells eps = 2^-l of every phase; PrivateFedLinUCB, which plays none, has an eps of its own."""
+    setting = {"clients": 2, "arms": 5, "horizon": 300, "users": 1, "checkpoints": 4, "out": tmp_path / "runs"}
+    algorithms = [fb.FedConPE(exploration_scale=0.1), fb.PrivateFedLinUCB(eps=3.0, privacy="none")]
+    played = fb.simulate(catalog, algorithms, **setting)
+    for results in (played, fb.simulate(catalog, algorithms, **setting), fb.Results.load(tmp_path / "runs")):
+        phases = results.phases()
+        assert set(phases["label"]) == {"FedConPE"}
+        np.testing.assert_allclose(phases["eps"], 2.0 ** -phases["phase"])
+        assert results.only("PrivateFedLinUCB").final()["eps"].tolist() == [3.0]

@@ -5,6 +5,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int, Key
 
@@ -145,14 +146,17 @@ def tree_noise(
 ) -> tuple[Float[Array, "d d"], Float[Array, " d"]]:
     """The noise in what is released after batch k: of one block for each bit of k that is set.
 
-    A block ends with the batch whose number is k without the lower bits; it has its noise from then on.
+    A block ends with the batch whose number is k without the lower bits; it has its noise from then on. In a Gram
+    matrix that is (E + E') / 2, E of independent entries: off the diagonal their variance is half as large.
     """
+    upper = dim * (dim + 1) // 2
 
     def add_block(carry: tuple) -> tuple:
-        block, gram, moment = carry
-        z = normal(uniforms(jax.random.fold_in(key, block), (dim, dim + 1), std.dtype))
-        entries = std * z[:, :dim]
-        return block & (block - 1), gram + (entries + entries.T) / 2, moment + std * z[:, dim]
+        block, total = carry
+        return block & (block - 1), total + normal(uniforms(jax.random.fold_in(key, block), (upper + dim,), std.dtype))
 
-    zero = jnp.zeros(dim, std.dtype)
-    return lax.while_loop(lambda carry: carry[0] > 0, add_block, (k, jnp.outer(zero, zero), zero))[1:]
+    z = std * lax.while_loop(lambda carry: carry[0] > 0, add_block, (k, jnp.zeros(upper + dim, std.dtype)))[1]
+    row, column = np.triu_indices(dim)
+    place = np.zeros((dim, dim), int)
+    place[row, column] = place[column, row] = np.arange(upper)
+    return z[place] * np.where(np.eye(dim, dtype=bool), 1, np.sqrt(0.5)).astype(std.dtype), z[upper:]
