@@ -348,4 +348,4 @@ def regrets(trials: Sequence[Trial], rung: Rung, results: Results, horizon: int)
 
 def quiet() -> None:
     """Many trials have a first phase that is too long: their regret tells."""
-    warnings.filterwarnings("ignore", "horizon=.* is shorter than the first phase")
+    warnings.filterwarnings("ignore", "horizon=.* is shorter than the first (phase|exploration)")
