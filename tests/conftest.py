@@ -1,10 +1,12 @@
 """Set-up of the whole suite: shapes and types of the package checked at run time, no silent rank promotion."""
 
 import gc
+import itertools
 import os
 import shutil
 import signal
 import tempfile
+from pathlib import Path
 
 import jaxtyping
 import pytest
@@ -64,6 +66,22 @@ def close_figures():
     """No test sees the figures of another."""
     yield
     plt.close("all")
+
+
+# A compiled program keeps some 700 pieces of memory mapped; Linux allows a process 65,530, and JAX dies beyond.
+MOST_MAPPINGS, TESTS_BETWEEN = 25_000, 8
+PLAYED = itertools.count(1)
+
+
+@pytest.fixture(autouse=True)
+def forget_programs():
+    """Let go of compiled programs when there are many; what is needed again is found on disk."""
+    yield
+    maps = Path("/proc/self/maps")
+    if next(PLAYED) % TESTS_BETWEEN == 0 and maps.is_file():
+        with maps.open("rb") as file:
+            if sum(1 for _ in file) > MOST_MAPPINGS:
+                jax.clear_caches()
 
 
 @pytest.fixture

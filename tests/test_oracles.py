@@ -130,8 +130,8 @@ def test_fclub_of_one_cluster_is_shared():
     same_play(run, reference.shared_linucb(clients, rounds)[0])
     starts = [1, 3, 7, 15, 31]
     assert [phase["t"] for phase in run.phases] == starts
-    assert run.uploads[-1] == T + len(starts)
-    assert run.received == [(1, 0)]  # of the first start: nothing is ever new to the only cluster
+    assert run.uploads[-1] == T + len(starts) - 1  # nothing is sent before the first round
+    assert run.received == []  # nothing is ever new to the only cluster
     check_ledger(run, D**2 + D + 1)
 
 
@@ -200,9 +200,9 @@ def test_fclub_by_hand():
     labels = [(phase["t"], phase["local"], phase["global"], phase["changed"]) for phase in run.phases]
     local = [0, 1, 2]
     assert labels == [(1, local, [0, 0, 0], True), (3, local, [0, 1, 0], True), (7, local, [0, 1, 0], False)]
-    assert run.sent == [(t, i) for t in (1, 3, 7) for i in local]
-    assert run.received == [(t, i) for t in (1, 3) for i in local]
-    assert run.theta_error == pytest.approx([1] * 2 + [(1 / 5 + 1 / 3 + 1 / 5) / 3] * 10)
+    assert run.sent == [(t, i) for t in (2, 6) for i in local]  # in the round before a phase
+    assert run.received == [(2, i) for i in local]
+    assert run.theta_error == pytest.approx([1] + [(1 / 5 + 1 / 3 + 1 / 5) / 3] * 11)
 
 
 # ------------------------------------------------------------------------------------------------------------ phases
