@@ -82,3 +82,17 @@ def test_widths_before_the_first_observation(dtype):
     np.testing.assert_allclose(widths[0], (arms**2).sum(axis=1) / 0.3, rtol=1e-5)
     assert len(set(widths[1].tolist())) == 1
     assert not widths[2].any()
+
+
+@pytest.mark.parametrize("d", [1, 7, 23, 24, 25, 47, 48, 50, 72, 100])
+def test_quadratic_forms_are_the_same_by_blocks_and_at_once(d):
+    """Dimensions of one, two and three blocks, and those in between."""
+    rng = np.random.default_rng(d)
+    rows, root = rng.normal(size=(9, d)), rng.normal(size=(d, d))
+    expected = np.einsum("ni,ij,nj->n", rows, root + root.T, rows)
+    with jax.enable_x64(True):
+        for form in (regression.quadratic_forms, regression._forms_by_blocks, regression._forms_at_once):
+            found = form(jnp.asarray(rows), jnp.asarray(root + root.T))
+            np.testing.assert_allclose(
+                found, np.einsum("ni,ij,nj->n", rows, root + root.T, rows), rtol=1e-10, atol=1e-9
+            )
