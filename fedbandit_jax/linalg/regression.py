@@ -13,6 +13,7 @@ recomputation: small numbers, whose rounding does not reach the weak directions.
 directions, are summed as a matrix.
 """
 
+import itertools
 from typing import NamedTuple
 
 import jax.numpy as jnp
@@ -22,6 +23,8 @@ from jaxtyping import Array, Float, Int
 from fedbandit_jax.linalg import Real
 from fedbandit_jax.linalg.portable import matvec
 
+BLOCKS = 3  # of columns, at most: XLA hands a loop that begins with many small operations to its threads
+COLUMNS, VECTOR = 24, 8  # of a block, at least; widths are multiples of a vector
 UNIT = 1e-5  # a squared norm as near to 1 is that of a unit vector, rounded
 
 
@@ -123,8 +126,29 @@ def rounded_to(first: Float[Array, ""], widths: Float[Array, " K"]) -> Float[Arr
 
 
 def quadratic_forms(rows: Float[Array, "n d"], matrix: Float[Array, "d d"]) -> Float[Array, " n"]:
-    """x' A x of every row; summed by a product, as CPUs sum rows one entry after another."""
-    return matvec((rows @ matrix) * rows, jnp.ones_like(rows[0]))
+    """x' A x of every row, A symmetric."""
+    return lax.platform_dependent(rows, matrix, cpu=_forms_by_blocks, default=_forms_at_once)
+
+
+def _forms_at_once(rows: Float[Array, "n d"], matrix: Float[Array, "d d"]) -> Float[Array, " n"]:
+    return ((rows @ matrix) * rows).sum(axis=1)
+
+
+def _forms_by_blocks(rows: Float[Array, "n d"], matrix: Float[Array, "d d"]) -> Float[Array, " n"]:
+    """A block of columns of A at a time: what is below its diagonal counts twice, what is above is not needed.
+
+    Rows are summed by a product, as CPUs sum them one entry after another.
+    """
+    d = rows.shape[1]
+    width = max(d // BLOCKS // VECTOR * VECTOR, min(COLUMNS, d))
+    edges = [*range(0, d - width + 1, width), d]  # the last block takes what is left
+    widest = edges[-1] - edges[-2]
+    total = jnp.zeros_like(rows[:, :widest])
+    for first, end in itertools.pairwise(edges):
+        twice = jnp.concatenate([matrix[first:end, first:end], 2 * matrix[end:, first:end]])
+        products = rows[:, first:] @ twice * rows[:, first:end]
+        total += jnp.pad(products, ((0, 0), (0, widest - (end - first))))
+    return total @ jnp.ones_like(rows[0, :widest])
 
 
 class RankOneUpdate(NamedTuple):

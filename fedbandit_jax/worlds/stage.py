@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key
 
+from fedbandit_jax.linalg.portable import in_turn
 from fedbandit_jax.linalg.sampling import high_word
 from fedbandit_jax.worlds.problem import Problem
 from fedbandit_jax.worlds.world import World
@@ -92,7 +93,7 @@ class Alone(NamedTuple):
         arms = self.arms
         if not self.world.fixed:
             assert self.pool is not None
-            arms = jnp.where(self.mask[:, None], self.world.arms(redrawn, self.pool), 0)
+            arms = in_turn(arms_or_padding, self.world, redrawn, self.pool, self.mask)
         if self.pool_means is None:
             means = whole(self.world.mean(arms, self.world.theta_at(self.theta, t)), self.mask)
         else:
@@ -223,6 +224,10 @@ def mean_error(clients: Alone, theta_hat: Float[Array, "*M d"], t: Int[Array, " 
     theirs = jnp.broadcast_to(theta_hat, clients.theta.shape)
     errors = jax.vmap(lambda one, mine, t: one.error(mine, t), in_axes=(EACH_CLIENT, 0, 0))(clients, theirs, t)
     return jnp.where(real, errors, 0).sum() / real.sum()
+
+
+def arms_or_padding(world: World, redrawn: Any, pool: Float[Array, "A d"], mask: Bool[Array, " K"]) -> Any:
+    return jnp.where(mask[:, None], world.arms(redrawn, pool), 0)
 
 
 def whole(means: Float[Array, " K"], mask: Bool[Array, " K"]) -> Float[Array, " K"]:

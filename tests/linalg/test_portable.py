@@ -1,4 +1,4 @@
-"""The argmax of vectors and rows, in the forms of all devices, against NumPy's."""
+"""Operations in the forms of all devices: the argmax of vectors and rows against NumPy's, and lanes that take turns."""
 
 import jax
 import jax.numpy as jnp
@@ -56,3 +56,16 @@ def test_ties_of_a_vector_go_to_the_first_on_every_device():
     scores = jnp.asarray(np.random.default_rng(0).integers(0, 9, size=(50, 40)), jnp.float32)
     for form in (portable.argmax, portable._argmax_by_reductions, portable._argmax_at_once):
         np.testing.assert_array_equal(jax.vmap(form)(scores), np.asarray(scores).argmax(axis=1))
+
+
+def test_lanes_that_take_turns_do_what_they_do_side_by_side():
+    """In two batches, one inside the other, with an argument that all lanes share."""
+    pool = jnp.asarray(np.random.default_rng(0).normal(size=(30, 4)), jnp.float32)
+    index = jnp.asarray(np.random.default_rng(1).integers(30, size=(3, 2, 5)))
+
+    def rows(pool, index):
+        return pool[index]
+
+    found = jax.jit(jax.vmap(jax.vmap(lambda i: portable.in_turn(rows, pool, i))))(index)
+    np.testing.assert_array_equal(found, pool[index])
+    assert "scan" in str(jax.make_jaxpr(jax.vmap(lambda i: portable.in_turn(rows, pool, i)))(index[:, 0]))

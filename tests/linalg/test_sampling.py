@@ -9,7 +9,7 @@ import pytest
 import scipy.special
 import scipy.stats
 
-from fedbandit_jax.linalg.sampling import SMALL, STRIDE, draw_many, scaled, sum_of_signs, sum_of_uniforms
+from fedbandit_jax.linalg.sampling import SMALL, draw_many, high_word, random_words, sum_of_signs, sum_of_uniforms
 
 LIKELY = 1e-3  # p-values below it are no chance, with seeds that are fixed
 
@@ -19,7 +19,7 @@ def many_draws(key, pool, count, repeats):
     return draw_many(jax.random.split(key, repeats), pool, count)
 
 
-@pytest.mark.parametrize(("pool", "count"), [(1, 1), (20, 20), (60, 33), (5000, 40), (SMALL - 1, 9), (SMALL, 9)])
+@pytest.mark.parametrize(("pool", "count"), [(1, 1), (20, 20), (60, 33), (5000, 40), (SMALL, 9), (SMALL + 1, 9)])
 def test_draws_are_distinct_and_in_range(pool, count):
     drawn = np.asarray(many_draws(jax.random.key(0), pool, count, 200))
     assert drawn.shape == (200, count)
@@ -27,9 +27,9 @@ def test_draws_are_distinct_and_in_range(pool, count):
     assert (np.diff(np.sort(drawn, axis=1), axis=1) > 0).all(), "an item was drawn twice"
 
 
-@pytest.mark.parametrize(("pool", "count"), [(20, 20), (60, STRIDE), (60, STRIDE + 1), (90, 3 * STRIDE + 4)])
+@pytest.mark.parametrize(("pool", "count"), [(1, 1), (20, 20), (60, 25), (90, 79), (SMALL, 6)])
 def test_draws_are_a_fisher_yates_shuffle(pool, count):
-    """Long chains of swaps are likely here, within the rows that are put aside at a time and beyond."""
+    """Long chains of swaps are likely in the small pools."""
     keys = jax.random.split(jax.random.key(1), 50)
     words = np.asarray(jax.vmap(lambda key: jax.random.bits(key, (count,), jnp.uint32))(keys))
     for found, row in zip(np.asarray(many_draws(jax.random.key(1), pool, count, 50)), words, strict=True):
@@ -42,7 +42,7 @@ def test_draws_are_a_fisher_yates_shuffle(pool, count):
 
 def test_fewer_draws_are_a_prefix():
     long = many_draws(jax.random.key(2), 60, 55, 100)
-    for count in (1, 7, STRIDE, 40):
+    for count in (1, 7, 25, 40):
         np.testing.assert_array_equal(many_draws(jax.random.key(2), 60, count, 100), long[:, :count])
 
 
@@ -69,12 +69,20 @@ def test_draws_are_uniform():
     assert scipy.stats.chisquare(sets).pvalue > LIKELY
 
 
+def test_words_are_those_of_jax():
+    keys = jax.random.split(jax.random.key(5), 7)
+    expected = jax.vmap(lambda key: jax.random.bits(key, (33,), jnp.uint32), out_axes=1)(keys)
+    np.testing.assert_array_equal(random_words(keys, 33), expected)
+    several = jax.random.split(jax.random.key(6), (3, 4))
+    np.testing.assert_array_equal(jax.vmap(lambda keys: random_words(keys, 5))(several)[2], random_words(several[2], 5))
+
+
 def test_words_are_scaled_exactly():
     """floor(word below / 2^32), in whole numbers of any length."""
     rng = np.random.default_rng(0)
     words = np.concatenate([[0, 1, 2**16 - 1, 2**16, 2**32 - 1], rng.integers(0, 2**32, 500)]).astype(np.uint32)
-    for below in (1, 2, 3, 1000, SMALL - 1, 2**16 - 1):
-        found = scaled(jnp.asarray(words), jnp.full(words.shape, below, jnp.uint32))
+    for below in (1, 2, 3, 1000, SMALL - 1, SMALL, SMALL + 1, 2**32 - 1):
+        found = high_word(jnp.asarray(words), jnp.uint32(below))
         assert found.tolist() == [int(word) * below >> 32 for word in words]
 
 
