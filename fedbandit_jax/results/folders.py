@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 
 from fedbandit_jax.clocks.base import METRICS
 from fedbandit_jax.results.labels import fields_that_vary, labels_of
-from fedbandit_jax.results.results import Results, missing_as_nan
+from fedbandit_jax.results.results import MESSAGES, Results, missing_as_nan
 
 FORMAT = 4  # 4: `world`; 3 is read, too
 RUN = {  # the columns that tell what a run is
@@ -32,7 +32,8 @@ RUN = {  # the columns that tell what a run is
     **dict.fromkeys(("user", "seed"), pa.int64()),
     "world": pa.string(),  # all fields, as JSON
 }
-CURVES = ("round", *METRICS)
+# So that every part has the same columns; what an algorithm does not count is empty.
+CURVES = ("round", *METRICS, *MESSAGES)
 # Of all phase eliminations, so that every part has the same columns; those an algorithm does not tell are empty.
 PHASES = (
     *("phase", "start", "length", "eps", "complete", "active_min", "active_mean", "active_max", "good_event"),
