@@ -35,7 +35,13 @@ REFUSED = {
     "FedLinPE": PHASES,
     "FedPE": PHASES,
     "LinPE": PHASES,
+    "PLS": {
+        "contexts='redrawn'": "plays a basis of fixed arms",
+        "arrivals='one'": "plays epochs that end together for all clients",
+    },
+    "PrivateFedLinUCB": {"arrivals='one'": "shares after batches that end together for all clients"},
     **{name: {} for name in ("LinUCB", "ArmCon", "ConUCB", "ConLinUCB", "SharedLinUCB", "Uniform")},
+    **{name: {} for name in ("DisLinUCB", "AsyncLinUCB", "FedLinUCB", "FCLUB")},
 }
 ONE_EACH = {type(algorithm).__name__: algorithm for algorithm in reversed(ALGORITHMS)}
 each_algorithm = pytest.mark.parametrize("name", REFUSED)
