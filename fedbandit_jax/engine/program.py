@@ -56,7 +56,9 @@ class Program:
         cells, cell_of_lane = batch.cells, batch.cell
         self.batch = batch
         self.num_devices = len(devices)
-        at_once = clients_per_device(batch.algorithm, batch.max_arms, batch.catalog.dim, devices[0])
+        at_once = clients_per_device(
+            batch.algorithm, batch.worlds[0], batch.max_arms, batch.catalog.dim, devices[0]
+        )
         self.chunk = self.num_devices * max(1, at_once // batch.max_clients)  # lanes at a time
         self.executable: Any = None
         self.compile_seconds = 0.0
