@@ -193,11 +193,17 @@ def learn_pull(
 
 
 def pull_together(
-    ridge: Ridge, arms: Float[Array, "MK d"], arm: Int[Array, " M"], reward: Float[Array, " M"], seen: Real
+    ridge: Ridge,
+    arms: Float[Array, "MK d"],
+    columns: Float[Array, "d MK"],
+    arm: Int[Array, " M"],
+    reward: Float[Array, " M"],
+    seen: Real,
 ) -> Ridge:
     """Add the rewards of M pulls at once, each of one of M parts of the arms; `seen` of them count as observations.
 
-    With the rows X that were pulled, U = V^-1 X' and L L' = I + X U, the inverse of V + X'X is V^-1 - W'W, W = L^-1 U'.
+    `columns` are the arms as columns: a CPU multiplies few rows with them twice as fast as arms with few columns. With
+    the rows X that were pulled, U = V^-1 X' and L L' = I + X U, the inverse of V + X'X is V^-1 - W'W, W = L^-1 U'.
     """
     M, x = len(arm), arms[arm]
     U = ridge.inverse @ x.T
@@ -209,14 +215,14 @@ def pull_together(
     change = surprise @ W
     pulls: FixedArms | RedrawnArms
     if isinstance(ridge.pulls, FixedArms):
-        along = arms @ jnp.concatenate([W, change[None]]).T  # of means and widths in one product
+        along = jnp.concatenate([W, change[None]]) @ columns  # of means and widths in one product
         K = len(arms) // M
         own = arm - K * jnp.arange(M, dtype=arm.dtype)
         pulled = (jnp.arange(K, dtype=arm.dtype)[None, :] == own[:, None]).astype(x.dtype)
         residuals = pulled * (reward - ridge.pulls.reference_means[arm])[:, None]
         pulls = ridge.pulls._replace(
-            means=ridge.pulls.means + along[:, -1],
-            widths=ridge.pulls.widths - matvec(along[:, :-1] ** 2, jnp.ones_like(reward)),
+            means=ridge.pulls.means + along[-1],
+            widths=ridge.pulls.widths - (along[:-1] ** 2).sum(axis=0),
             counts=ridge.pulls.counts + pulled.reshape(-1),
             residuals=ridge.pulls.residuals + residuals.reshape(-1),
         )

@@ -95,7 +95,7 @@ def test_pulls_together_equal_pulls_one_after_another(fixed):
         together = one_by_one = regression.start(arms, 0.3, fixed=fixed)
         for chosen in ([0, 2, 4, 6], [1, 3, 5, 7], [0, 2, 4, 6]):
             rewards = jnp.asarray(rng.normal(size=4))
-            together = regression.pull_together(together, arms, jnp.asarray(chosen, jnp.int32), rewards, 3)
+            together = regression.pull_together(together, arms, arms.T, jnp.asarray(chosen, jnp.int32), rewards, 3)
             for arm, reward in zip(chosen, rewards, strict=True):
                 one_by_one = regression.pull(one_by_one, arms, jnp.int32(arm), reward)
         one_by_one = one_by_one._replace(observations=one_by_one.observations - 3)

@@ -39,16 +39,18 @@ class SharedLinUCB(LinUCB):
     revision: ClassVar[int] = 2
 
     def choose(self, state: Ridge, client: Client, key: Key[Array, ""]) -> Int[Array, "*M"]:
-        first = client.context
         scores = self.ucb(state, client)
-        return argmax(scores) if first is None else first + jax.vmap(argmax)(scores.reshape(len(first), -1))
+        if client.who is not None:
+            return argmax(scores)
+        first, _ = client.context
+        return first + jax.vmap(argmax)(scores.reshape(len(first), -1))
 
     def learn(self, state: Ridge, client: Client, arm: Int[Array, "*M"], reward: Float[Array, "*M"]) -> Ridge:
-        if client.context is None:
+        if client.who is not None:
             return regression.pull(state, client.arms, arm, reward)
-
+        _, columns = client.context
         real = client.mask.reshape(len(arm), -1).any(axis=1).sum()  # padded clients see nothing
-        return regression.pull_together(state, client.arms, arm, reward, real)
+        return regression.pull_together(state, client.arms, columns, arm, reward, real)
 
     def run(self, key: Key[Array, ""], problem: Problem, checkpoints: Float[Array, " P"]) -> Trace:
         stages = stages_of(problem, key)
@@ -62,7 +64,8 @@ class SharedLinUCB(LinUCB):
         else:
             stage = Together(stages)
             first = K * jnp.arange(M, dtype=jnp.int32)  # arm of each client
-            client = client._replace(arms=client.arms.reshape(M * K, d), mask=client.mask.reshape(M * K), context=first)
+            arms = client.arms.reshape(M * K, d)
+            client = client._replace(arms=arms, mask=client.mask.reshape(M * K), context=(first, arms.T))
         curves = play_rounds(self, stage, client, choice_key, checkpoints)
         down = checkpoints * problem.num_clients
         up = checkpoints if problem.world.arrivals == "one" else down
