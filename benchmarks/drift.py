@@ -1,7 +1,8 @@
-"""How far float32 rank-one updates drift from float64, by the rounds between exact recomputations.
+"""How far float32 updates drift from float64, by the rounds between exact recomputations.
 
-Both precisions see the same pulls and rewards of LinUCB over 100,000 rounds; the arms are those that float32 chooses.
-Printed: the largest error of means and widths of all arms at the end, relative to the largest mean and to each width.
+Both precisions see the same pulls and rewards over 100,000 rounds; the arms are those that float32 chooses. Of LinUCB,
+whose updates have rank one, and of SharedLinUCB with ten clients, whose updates have rank ten. Printed: the largest
+error of means and widths of all arms at the end, relative to the largest mean and to each width.
 
     python -m benchmarks.drift
 """
@@ -17,25 +18,32 @@ from fedbandit_jax.linalg.portable import argmax
 
 
 def drift(arms, theta, key, rounds, refresh, prior=1.0, alpha=0.5, noise=0.1):
-    """The two states after `rounds`, refreshing float32 every `refresh`."""
+    """The errors after `rounds` of clients with arms (M, K, d), refreshing float32 every `refresh`."""
+    M, K, d = arms.shape
+    first, arms = K * jnp.arange(M, dtype=jnp.int32), arms.reshape(M * K, d)
     narrow, wide = (regression.start(arms.astype(t), prior) for t in (jnp.float32, jnp.float64))
+
+    def add(ridge, arm, reward):
+        own = arms.astype(reward.dtype)
+        if M == 1:
+            return regression.pull(ridge, own, arm[0], reward[0])
+        return regression.pull_together(ridge, own, own.T, arm, reward, M)
 
     def one(t, states):
         narrow, wide = states
-        arm = argmax(narrow.means + jnp.float32(alpha) * narrow.lengths())
-        reward = arms[arm] @ theta + noise * jax.random.normal(jax.random.fold_in(key, t), ())
-        narrow = regression.pull(narrow, arms.astype(jnp.float32), arm, reward.astype(jnp.float32))
-        wide = regression.pull(wide, arms, arm, reward)
-        return narrow, wide
+        scores = narrow.means + jnp.float32(alpha) * narrow.lengths()
+        arm = first + jax.vmap(argmax)(scores.reshape(M, K))
+        reward = arms[arm] @ theta + noise * jax.random.normal(jax.random.fold_in(key, t), (M,))
+        return add(narrow, arm, reward.astype(jnp.float32)), add(wide, arm, reward)
 
     def stretch(i, states):
         narrow, wide = lax.fori_loop(i * refresh, (i + 1) * refresh, one, states)
-        return regression.exact(narrow, arms.astype(jnp.float32), jnp.float32(prior)), wide
+        return regression.recompute(narrow, arms.astype(jnp.float32), jnp.float32(prior)), wide
 
     whole = rounds // refresh
     narrow, wide = lax.fori_loop(0, whole, stretch, (narrow, wide))
     narrow, wide = lax.fori_loop(whole * refresh, rounds, one, (narrow, wide))
-    wide = regression.exact(wide, arms, prior)
+    wide = regression.recompute(wide, arms, prior)
     means = jnp.abs(narrow.means - wide.means).max() / jnp.abs(wide.means).max()
     widths = (jnp.abs(narrow.widths - wide.widths) / wide.widths).max()
     return means, widths
@@ -44,18 +52,21 @@ def drift(arms, theta, key, rounds, refresh, prior=1.0, alpha=0.5, noise=0.1):
 def main(rounds=100_000, runs=8):
     catalog = fb.datasets.synthetic(seed=0)
     print(f"d={catalog.dim}, K=100, {rounds} rounds, worst of {runs} runs")
-    print("refresh every | means  | widths")
+    print("clients | refresh every | means  | widths")
     with jax.enable_x64(True):
         rng = np.random.default_rng(0)
-        arms = jnp.asarray(np.stack([catalog.arms[rng.choice(5000, 100, replace=False)] for _ in range(runs)]))
         thetas = jnp.asarray(catalog.users[:runs])
         keys = jax.random.split(jax.random.key(0), runs)
-        for refresh in (512, 1024, 2048, 4096, rounds):
-            last = rounds // refresh * refresh - 1  # one round short of a refresh: the worst moment
-            play = jax.jit(jax.vmap(lambda a, t, k, r=refresh, last=last: drift(a, t, k, last, r)))
-            means, widths = play(arms, thetas, keys)
-            name = "never" if refresh == rounds else refresh
-            print(f"{name!s:>13} | {float(means.max()):.0e} | {float(widths.max()):.0e}")
+        for clients in (1, 10):
+            shape = (runs, clients, 100)
+            chosen = [rng.choice(5000, 100, replace=False) for _ in range(runs * clients)]
+            arms = jnp.asarray(catalog.arms[np.stack(chosen).reshape(shape)])
+            for refresh in (512, 1024, 2048, 4096, rounds):
+                last = rounds // refresh * refresh - 1  # one round short of a refresh: the worst moment
+                play = jax.jit(jax.vmap(lambda a, t, k, r=refresh, last=last: drift(a, t, k, last, r)))
+                means, widths = play(arms, thetas, keys)
+                name = "never" if refresh == rounds else refresh
+                print(f"{clients:>7} | {name!s:>13} | {float(means.max()):.0e} | {float(widths.max()):.0e}")
 
 
 if __name__ == "__main__":
