@@ -252,6 +252,15 @@ def observe(
     ), update
 
 
+def add_to_moment(ridge: Ridge, arms: Float[Array, "K d"], change: Float[Array, " d"]) -> Ridge:
+    """Add to the moment of what is not a pull, without an observation."""
+    moved = ridge.inverse @ change
+    pulls = ridge.pulls
+    if isinstance(pulls, FixedArms):
+        pulls = pulls._replace(means=pulls.means + arms @ moved)
+    return ridge._replace(theta=ridge.theta + moved, extra_moment=ridge.extra_moment + change, pulls=pulls)
+
+
 def _move(ridge: Ridge, update: RankOneUpdate, surprise: Float[Array, ""]) -> Ridge:
     pulls = ridge.pulls
     if isinstance(pulls, FixedArms):

@@ -10,7 +10,7 @@ from jaxtyping import Array, Float, Int, Key
 from fedbandit_jax._parameters import Between, Hyperparameter, param
 from fedbandit_jax.clocks.base import MadeFor
 from fedbandit_jax.clocks.rounds import Client, Info, Questions, RoundAlgorithm, ask_in_turn
-from fedbandit_jax.linalg import regression
+from fedbandit_jax.linalg import pooling, regression
 from fedbandit_jax.linalg.portable import argmax, matvec
 from fedbandit_jax.linalg.regression import Ridge, learn_pull
 
@@ -116,23 +116,36 @@ class ConUCB(RoundAlgorithm):
             )
             return learned, number
 
-        widths = ((terms @ state.inverse) * terms).sum(axis=1)
-        influence = ((terms @ (state.inverse @ onto_terms @ state.inverse)) * terms).sum(axis=1)
+        widths = regression.quadratic_forms(terms, state.inverse)
+        influence = regression.quadratic_forms(terms, state.inverse @ onto_terms @ state.inverse)
         init = (state.gram, state.moment, state.inverse, influence, widths)
         (gram, moment, *_), info = ask_in_turn(questions, one, init)
         asked = state._replace(gram=gram, moment=moment, questions=state.questions + questions.count)
-        return self.refresh(asked, client), info
+        return self.believe(asked, client), info
+
+    def believe(self, state: State, client: Client) -> State:
+        """What follows from answers that have entered the sums of the key-term level; M is as before."""
+        half, inverse, drawn_to = self.key_term_level(state)
+        ridge = regression.add_to_moment(state.ridge, client.arms, drawn_to - state.ridge.extra_moment)
+        return state._replace(ridge=ridge, inverse=inverse, spread=self.spread(ridge, half, client))
 
     def refresh(self, state: State, client: Client) -> State:
+        half, inverse, drawn_to = self.key_term_level(state)
+        ridge = state.ridge._replace(extra_moment=drawn_to)
+        ridge = regression.recompute(ridge, client.arms, 1 - self.lam, self.lam)
+        return state._replace(ridge=ridge, inverse=inverse, spread=self.spread(ridge, half, client))
+
+    def key_term_level(self, state: State) -> tuple[Float[Array, "d d"], Float[Array, "d d"], Float[Array, " d"]]:
+        """H with Mt^-1 = H'H, Mt^-1 itself, and (1-lam) theta_t, from the sums."""
         eye = jnp.eye(len(state.gram), dtype=state.gram.dtype)
-        factor = jnp.linalg.cholesky(self.lam_t * eye + state.gram, symmetrize_input=False)
+        factor = regression.cholesky(self.lam_t * eye + state.gram)
         half = lax.linalg.triangular_solve(factor, eye, left_side=True, lower=True)
         inverse = half.T @ half
-        ridge = state.ridge._replace(extra_moment=(1 - self.lam) * (inverse @ state.moment))
-        ridge = regression.recompute(ridge, client.arms, 1 - self.lam, self.lam)
+        return half, inverse, (1 - self.lam) * (inverse @ state.moment)
+
+    def spread(self, ridge: Ridge, half: Float[Array, "d d"], client: Client) -> Float[Array, "*K"]:
         root = ridge.inverse @ half.T  # M^-1 Mt^-1 M^-1 is its square
-        spread = ((client.arms @ root) ** 2).sum(axis=1) if client.fixed else root @ root.T
-        return state._replace(ridge=ridge, inverse=inverse, spread=spread)
+        return pooling.squared_lengths(client.arms, root) if client.fixed else root @ root.T
 
     def theta_hat(self, state: State) -> Float[Array, " d"]:
         return state.ridge.theta
