@@ -1,0 +1,99 @@
+"""GraphConUCB: its graph, its designs and its questions; the learner against the NumPy oracle."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import fedbandit_jax as fb
+from fedbandit_jax.algorithms.conversational import graph_conucb as graph
+
+
+def by_the_letter(key_terms, weights, gamma):
+    """S, from a dense matrix of weights (A, J)."""
+    J = len(key_terms)
+    S = np.eye(J)
+    carried = weights > 0
+    near = [[k == l or (carried[:, k] & carried[:, l]).any() for l in range(J)] for k in range(J)]  # noqa: E741
+    degree = [sum(row) for row in near]
+    for k in range(J):
+        for other in range(J):
+            if k != other and near[k][other]:
+                x, y = key_terms[k], key_terms[other]
+                cosine = x @ y / np.sqrt(x @ x * (y @ y))
+                S[k, other] = (1 - gamma) / (degree[k] + degree[other] - 1) + gamma * cosine * (cosine >= 1e-3)
+    return S
+
+
+def links_of(weights):
+    """The key terms of each arm, padded with J."""
+    A, J = weights.shape
+    widest = max((row > 0).sum() for row in weights)
+    links = np.full((A, widest), J, np.int32)
+    for a in range(A):
+        carried = np.flatnonzero(weights[a])
+        links[a, : len(carried)] = carried
+    return links
+
+
+@pytest.fixture(params=[0, 1, 2])
+def case(request):
+    """Key terms and weights of a small catalog; some arms carry no key term, some key terms have no arm."""
+    rng = np.random.default_rng(request.param)
+    weights = (rng.random((12, 9)) < 0.15) * rng.random((12, 9))
+    weights[:, request.param] = 0
+    return rng.normal(size=(9, 4)), weights
+
+
+@pytest.mark.parametrize("gamma", [0.0, 0.5, 1.0])
+def test_similarity_is_the_papers(case, gamma):
+    key_terms, weights = case
+    with jax.enable_x64(True):
+        found = graph.similarity(jnp.asarray(key_terms), jnp.asarray(links_of(weights)), gamma)
+    np.testing.assert_allclose(found, by_the_letter(key_terms, weights, gamma), atol=1e-12)
+    np.testing.assert_array_equal(np.diag(found), 1)
+
+
+def test_first_directions_are_singular_vectors(monkeypatch):
+    """In blocks of 3 neighbours, of which there are up to 9."""
+    monkeypatch.setattr(graph, "ROWS", 3)
+    rng = np.random.default_rng(0)
+    key_terms, near = rng.normal(size=(9, 4)), (rng.random((9, 9)) < 0.6) | np.eye(9, dtype=bool)
+    near[2] = True
+    with jax.enable_x64(True):
+        found = np.asarray(graph.first_directions(jnp.asarray(key_terms), jnp.asarray(near)))
+    for row, mask in zip(found, near, strict=True):
+        values, vectors = np.linalg.eigh(key_terms[mask].T @ key_terms[mask])
+        np.testing.assert_allclose(np.outer(row, row), values[-1] * np.outer(vectors[:, -1], vectors[:, -1]), atol=1e-9)
+
+
+def test_draws_follow_the_weights():
+    """Of 4000 draws, within four standard errors; never one of weight 0, also at the very end."""
+    weights = jnp.array([0.0, 0.5, 0.0, 0.3, 0.2, 0.0])
+    keys = jax.random.split(jax.random.key(0), 4000)
+    drawn = np.asarray(jax.vmap(graph.draw_key_term, in_axes=(0, None))(keys, weights))
+    shares = np.bincount(drawn, minlength=6) / 4000
+    assert set(drawn) == {1, 3, 4}
+    np.testing.assert_allclose(shares, weights, atol=4 * np.sqrt(0.25 / 4000))
+
+
+def test_weights_keep_to_what_may_be_asked():
+    weights = jnp.array([0.5, 0.0, 0.5])
+    for mask, expected in (([1, 1, 1], [0.5, 0, 0.5]), ([0, 1, 1], [0, 0, 0.5]), ([0, 1, 0], [0, 1, 0])):
+        np.testing.assert_allclose(graph.allowed_weights(weights, jnp.array(mask, bool)), expected)
+
+
+def test_designs_are_optimal(case):
+    """max a' V(pi)^-1 a is d, to one percent, of the key terms or of what their neighbourhoods tell most of."""
+    key_terms, weights = case
+    with jax.enable_x64(True):
+        terms, links = jnp.asarray(key_terms), jnp.asarray(links_of(weights))
+        of = {word: fb.GraphConUCB(design=word).context(terms, links) for word in ("graph", "G", "D")}
+        directions = graph.first_directions(terms, of["G"].similarity != 0)
+    np.testing.assert_array_equal(of["G"].weights, of["D"].weights)
+    for word, rows in (("G", key_terms), ("graph", np.asarray(directions))):
+        pi = np.asarray(of[word].weights)
+        V = (pi[:, None] * rows).T @ rows
+        worst = np.einsum("kd,de,ke->k", rows, np.linalg.inv(V), rows).max()
+        assert pi.sum() == pytest.approx(1)
+        assert 4 <= worst * (1 + 1e-9) <= 4 * 1.03  # on_support leaves out weights below a thousandth of the largest
