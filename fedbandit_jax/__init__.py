@@ -30,6 +30,7 @@ from fedbandit_jax.algorithms import (  # noqa: E402
     PrivateFedLinUCB,
     RelativeConUCB,
     SharedLinUCB,
+    SharedRelativeConUCB,
     Uniform,
 )
 from fedbandit_jax.clocks.base import REGISTRY, Algorithm, Trace  # noqa: E402
@@ -73,6 +74,7 @@ __all__ = [
     "Results",
     "RoundAlgorithm",
     "SharedLinUCB",
+    "SharedRelativeConUCB",
     "Trace",
     "Tuning",
     "Uniform",

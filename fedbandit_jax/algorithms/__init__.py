@@ -8,6 +8,7 @@ from fedbandit_jax.algorithms.conversational.conlinucb import ConLinUCB
 from fedbandit_jax.algorithms.conversational.conucb import ConUCB
 from fedbandit_jax.algorithms.conversational.graph_conucb import GraphConUCB
 from fedbandit_jax.algorithms.conversational.relative_conucb import RelativeConUCB
+from fedbandit_jax.algorithms.conversational.shared_relative_conucb import SharedRelativeConUCB
 from fedbandit_jax.algorithms.federated.async_linucb import AsyncLinUCB
 from fedbandit_jax.algorithms.federated.delb import DELB
 from fedbandit_jax.algorithms.federated.dislinucb import DisLinUCB
@@ -42,5 +43,6 @@ __all__ = [
     "PrivateFedLinUCB",
     "RelativeConUCB",
     "SharedLinUCB",
+    "SharedRelativeConUCB",
     "Uniform",
 ]

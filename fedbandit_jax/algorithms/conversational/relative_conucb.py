@@ -38,7 +38,8 @@ class RelativeConUCB(ConUCB):
     The targets 1 and 0 are the paper's, made for rewards between 0 and 1. A difference cancels whatever all key terms
     have in common, which is then learned from arms alone. lam, lam_t, alpha and alpha_t are those of ConUCB, with the
     same defaults in the authors' code; "theory" is ConUCB's, and proves nothing of comparisons. A comparison is one
-    question. "difference" looks at all pairs of the n key terms that it may ask about, in O(n J d).
+    question, and costs the mean of what its two key terms do where questions cost regret. "difference" looks at all
+    pairs of the n key terms that it may ask about, in O(n J d).
 
     When: users are asked to compare. The paper's world is World(contexts="redrawn", rewards="zero-one",
     candidates="related"), with preferences="own" and `datasets.synthetic_relative`.
@@ -65,40 +66,35 @@ class RelativeConUCB(ConUCB):
         """What is known of key terms after some questions; `onto_terms` is M^-1 X'X M^-1 of the client's arms X."""
         terms = client.key_terms
 
-        def one(i: Int[Array, ""], known: Known) -> tuple[Known, Pair]:
+        def one(i: Int[Array, ""], known: Known) -> tuple[Known, Int[Array, " 2"]]:
             gram, moment, inverse = known
-            pair = self.pair(inverse, onto_terms, terms, client.term_mask)
-            rows, targets = self.told(terms, pair, questions.compare(i, *pair))
+            k1, k2 = self.pair(inverse, onto_terms, client)
+            rows, targets = self.told(terms[k1], terms[k2], questions.compare(i, k1, k2))
             for row in rows:
                 inverse = with_row(inverse, row)
-            return (gram + rows.T @ rows, moment + targets @ rows, inverse), pair
+            return (gram + rows.T @ rows, moment + targets @ rows, inverse), jnp.stack([k1, k2])
 
-        return ask_in_turn(questions, one, known)
+        return ask_in_turn(questions, one, known, lambda pair: questions.cost(pair).mean())
 
-    def pair(
-        self,
-        inverse: Float[Array, "d d"],
-        onto_terms: Float[Array, "d d"],
-        terms: Float[Array, "J d"],
-        mask: Bool[Array, " J"],
-    ) -> Pair:
-        """The key terms to compare, of those in `mask`; `inverse` is Mt^-1, `onto_terms` is M^-1 X'X M^-1."""
+    def pair(self, inverse: Float[Array, "d d"], onto_terms: Float[Array, "d d"], client: Client) -> Pair:
+        """The key terms to compare; `inverse` is Mt^-1."""
+        terms = client.key_terms
 
         def best(rows: Float[Array, "J d"], inverse: Float[Array, "d d"]) -> Int[Array, ""]:
-            return argmax(jnp.where(mask, credit(rows, inverse, onto_terms), -jnp.inf))
+            return argmax(client.among_candidates(credit(rows, inverse, onto_terms)))
 
         if self.variant == "difference":
-            return best_difference(terms, mask, inverse, onto_terms)
+            assert client.term_mask is not None
+            return best_difference(terms, client.term_mask, inverse, onto_terms)
         k1 = best(terms, inverse)
         if self.variant == "difference-fast":
             return k1, best(terms - terms[k1], inverse)
         return k1, best(terms, with_row(inverse, terms[k1]))
 
     def told(
-        self, terms: Float[Array, "J d"], pair: Pair, first_wins: Bool[Array, ""]
+        self, x1: Float[Array, " d"], x2: Float[Array, " d"], first_wins: Bool[Array, ""]
     ) -> tuple[Float[Array, "n d"], Float[Array, " n"]]:
         """The rows that enter Mt after an answer, and their targets."""
-        x1, x2 = terms[pair[0]], terms[pair[1]]
         winner, loser = jnp.where(first_wins, x1, x2), jnp.where(first_wins, x2, x1)
         one, zero = jnp.ones_like(x1[0]), jnp.zeros_like(x1[0])
         if self.variant == "pos":

@@ -5,7 +5,6 @@ from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
-from jax import lax
 from jaxtyping import Array, Bool, Float, Int, Key
 
 from fedbandit_jax.algorithms.conversational.conucb import State
@@ -14,7 +13,8 @@ from fedbandit_jax.clocks.base import MadeFor
 from fedbandit_jax.clocks.federation import FederatedRounds, per_message
 from fedbandit_jax.clocks.rounds import Client, Info, Questions
 
-EACH = ("ridge", "onto_arms", "spread")  # of a State, what every client has of its own, with an axis M
+SHARED = ("gram", "moment", "inverse", "questions")  # of a State; all else every client has of its own, with an axis M
+EACH = tuple(name for name in State._fields if name not in SHARED)
 AXES: Any = State(*(0 if name in EACH else None for name in State._fields))  # type: ignore[arg-type]
 ANSWER = 2  # scalars of an answer: the key term that was preferred, and the other one
 
@@ -44,7 +44,7 @@ class SharedRelativeConUCB(RelativeConUCB, FederatedRounds):
     def start(self, client: Client) -> State:
         start = super().start
         states = jax.vmap(lambda arms: start(client._replace(arms=arms)))(client.arms)
-        return states._replace(**{name: getattr(states, name)[0] for name in State._fields if name not in EACH})
+        return states._replace(**{name: getattr(states, name)[0] for name in SHARED})
 
     def choose(self, state: State, client: Client, key: Key[Array, ""]) -> Int[Array, " M"]:
         choose = super().choose
@@ -73,24 +73,14 @@ class SharedRelativeConUCB(RelativeConUCB, FederatedRounds):
         return jax.vmap(of_one, in_axes=(AXES, 0), out_axes=AXES)(state, by_client(client)[0])
 
     def ask(self, state: State, client: Client, questions: Questions) -> tuple[State, Info]:
-        real = client.context.real
-        arms, _ = by_client(client)
-        onto_terms = jax.vmap(lambda state, arms: shadow_of_arms(state, client._replace(arms=arms)), in_axes=(AXES, 0))(
-            state, arms
-        )
-
-        def of_client(m: Int[Array, ""], carry: tuple) -> tuple:
-            known, regret = carry
-            after, info = self.compare(known, onto_terms[m], client, questions.of(m))
-            known = jax.tree.map(lambda new, old: jnp.where(real[m], new, old), after, known)
-            return known, regret + jnp.where(real[m], info["regret"], 0)
-
+        """Of client.who; the clock recomputes what follows of all clients when all have asked."""
+        own = state._replace(**{name: jax.tree.map(lambda x: x[client.who], getattr(state, name)) for name in EACH})
         known = (state.gram, state.moment, state.inverse)
-        (gram, moment, _), regret = lax.fori_loop(0, len(real), of_client, (known, jnp.zeros_like(state.questions)))
-        answers = questions.count * client.context.clients
-        asked = state._replace(gram=gram, moment=moment, questions=state.questions + answers)
-        info = per_message(answers, answers * (client.context.clients - 1), ANSWER)
-        return self.refresh(asked, client), info | {"regret": regret}
+        (gram, moment, inverse), info = self.compare(known, shadow_of_arms(own, client), client, questions)
+        asked = state.questions + questions.count
+        downloads = questions.count * (client.context.clients - 1)
+        messages = per_message(questions.count, downloads, ANSWER)
+        return state._replace(gram=gram, moment=moment, inverse=inverse, questions=asked), info | messages
 
 
 def by_client(client: Client) -> tuple[Float[Array, "M K d"], Bool[Array, "M K"]]:
