@@ -5,7 +5,7 @@ of an algorithm has the name of its file; what a client meets in its world, `Cli
 Letters: M clients, K arms of a client, J key terms, d dimensions, T horizon, P checkpoints.
 """
 
-from tests.reference.fedconpe import FedConPESettings, fedconpe, fedlinpe, linpe
+from tests.reference.fedconpe import FedConPESettings, fedconpe, fedlinpe, linpe, maco
 from tests.reference.federated import (
     FederatedRun,
     Sums,
@@ -55,6 +55,7 @@ __all__ = [
     "frank_wolfe",
     "linpe",
     "linucb",
+    "maco",
     "multi_client_design",
     "pls",
     "private_fedlinucb",
