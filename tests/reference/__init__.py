@@ -5,6 +5,7 @@ of an algorithm has the name of its file; what a client meets in its world, `Cli
 Letters: M clients, K arms of a client, J key terms, d dimensions, T horizon, P checkpoints.
 """
 
+from tests.reference.conversational_relative import relative_conucb
 from tests.reference.conversational_smoothed import checks, clime, clisk, cliskme, truncated_normal
 from tests.reference.fedconpe import FedConPESettings, fedconpe, fedlinpe, linpe, maco
 from tests.reference.federated import (
@@ -66,6 +67,7 @@ __all__ = [
     "private_fedlinucb",
     "private_noise",
     "quantise",
+    "relative_conucb",
     "shared_linucb",
     "spanning_design",
     "supported",
