@@ -1,11 +1,19 @@
-"""RelativeConUCB: which key terms it compares; the learner against the NumPy oracle."""
+"""RelativeConUCB: which key terms it compares; both learners against the NumPy oracle, round by round."""
+
+import copy
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import fedbandit_jax as fb
 from fedbandit_jax.algorithms.conversational import relative_conucb as relative
+from fedbandit_jax.clocks.schedule import Schedule
+from fedbandit_jax.worlds.stage import SIDES, uniforms
+from fedbandit_jax.worlds.world import normal
+from tests import reference
+from tests.algorithms.test_worlds import CATALOG, NOISE, USER, M, T, check, check_neighbours, play, raw_of
 
 
 def random_case(seed, J, d=5):
@@ -44,3 +52,96 @@ def test_equal_pairs_go_to_the_first():
         terms, jnp.array([[1, 1, 1, 1], [0, 1, 1, 1], [0, 0, 0, 1]], bool), eye, eye
     )
     np.testing.assert_array_equal(lanes, [[0, 1, 3], [2, 3, 3]])
+
+
+# --------------------------------------------------------------------------------------------------------- the oracle
+
+PAPER = {"contexts": "redrawn", "rewards": "zero-one", "candidates": "related"}
+WORLDS = {
+    "default": fb.World(),
+    "paper": fb.World(**PAPER, preferences="own"),
+    "paper, a price": fb.World(**PAPER, preferences=2, charged=True),
+    "best arms": fb.World(answers="max", discount=0.8, candidates="related", charged=True),
+    "one": fb.World(**PAPER, arrivals="one"),
+}
+THEORY = {"alpha": "theory", "alpha_t": "theory"}
+CASES = [
+    ("paper, a price", fb.RelativeConUCB(variant="pos", lam=0.3, lam_t=2.0)),
+    ("one", fb.RelativeConUCB(variant="pos-neg", **THEORY)),
+    ("paper, a price", fb.RelativeConUCB(variant="difference")),
+    ("best arms", fb.RelativeConUCB(variant="difference")),
+    ("default", fb.RelativeConUCB(schedule="linear", alpha_t=1.0)),
+    ("paper, a price", fb.SharedRelativeConUCB(variant="pos-neg", **THEORY)),
+    ("best arms", fb.SharedRelativeConUCB(variant="difference")),
+    ("default", fb.SharedRelativeConUCB()),
+]
+
+
+def expected_curves(algorithm, world, seed=0):
+    """The oracle's curves after every round; where questions cost regret, a comparison costs the mean of its two."""
+    raw, words = copy.copy(raw_of(seed)), world.hyperparameters()
+    sides = jax.vmap(jax.vmap(lambda key: uniforms(jax.random.fold_in(key, SIDES), (2,), jnp.float64)))
+    found = np.asarray(sides(raw.question_keys))
+    raw.side_u = lambda i: found[i]
+    table = {}
+    for u in (raw.pulls, found):
+        table.update(zip(u.ravel().tolist(), np.asarray(normal(jnp.asarray(u))).ravel().tolist(), strict=True))
+    features = {"normal": lambda u: table[float(u)], "weights": CATALOG.weights.toarray()}
+    clients = reference.clients_of(words, CATALOG.arms, CATALOG.users, USER, M, NOISE, raw, **features)
+    who = reference.who_plays(T, M, raw.came if world.arrivals == "one" else None)
+    b = np.array([Schedule.of(algorithm.schedule, T)(t) for t in range(1, T + 1)])
+    terms = CATALOG.key_terms
+    run = reference.relative_conucb(
+        clients,
+        terms,
+        who,
+        b=b,
+        prefers=lambda i, t, q, k, other: clients[i].compare(q, k, other, terms),
+        feedback="shared" if isinstance(algorithm, fb.SharedRelativeConUCB) else "individual",
+        meeting="questions first",
+        allowed=lambda i, t: np.array(clients[i].candidates(t, len(terms))),
+        S=CATALOG.user_bound,
+        **{name: value for name, value in algorithm.hyperparameters().items() if name != "schedule"},
+    )
+    regret, answers = run.regret.copy(), np.zeros(T)
+    for client, questions in zip(clients, run.questions, strict=True):
+        for q, (k, other, _) in enumerate(questions):
+            t = int(np.argmax(b > q))  # its own round
+            regret[t:] += (client.cost(t, k, terms) + client.cost(t, other, terms)) / 2
+            answers[t:] += 1
+    messages = 2 * M * answers if isinstance(algorithm, fb.SharedRelativeConUCB) else 0 * answers
+    return reference.Curves(regret, run.asked, messages, run.theta_error), run
+
+
+@pytest.mark.parametrize(("world", "algorithm"), CASES, ids=[f"{world} - {a.title}" for world, a in CASES])
+def test_every_round_equals_the_oracle(world, algorithm):
+    """Same random numbers, float64: the same comparisons, arms, regret, messages and estimates in all rounds."""
+    found = play(algorithm, WORLDS[world])
+    with jax.enable_x64(True):
+        expected, run = expected_curves(algorithm, WORLDS[world])
+    pairs = {pair for questions in run.questions for *pair, _ in map(list, questions) for pair in [tuple(pair)]}
+    assert len(pairs) > 2
+    check(found, expected)
+    if isinstance(algorithm, fb.SharedRelativeConUCB):
+        np.testing.assert_allclose(found.counts["uploads"], M * expected.conversations)
+        np.testing.assert_allclose(found.counts["downloads"], (M - 1) * M * expected.conversations)
+
+
+def test_neighbours_and_padding_change_nothing():
+    """Also of clients who share: padded ones say nothing."""
+    check_neighbours(fb.SharedRelativeConUCB(variant="difference"), WORLDS["paper, a price"], {}, {"shape": (5, 8)})
+
+
+def test_alone_there_is_nobody_to_share_with():
+    kinds = (fb.RelativeConUCB, fb.SharedRelativeConUCB)
+    alone, shared = (play(kind(variant="pos-neg"), WORLDS["paper"], clients=1) for kind in kinds)
+    np.testing.assert_allclose(alone.regret, shared.regret, atol=1e-9)
+    assert not shared.counts["downloads"].any()
+
+
+def test_bad_input():
+    setting = {"clients": 2, "arms": 5, "horizon": 100, "users": 1}
+    with pytest.raises(ValueError, match=r"variant='neg' is not allowed: it must be 'pos' or 'pos-neg' or"):
+        fb.simulate(CATALOG, fb.RelativeConUCB(variant="neg"), **setting)
+    with pytest.raises(ValueError, match=r"asks all clients before a round, so arrivals='one' is not allowed"):
+        fb.simulate(CATALOG, fb.SharedRelativeConUCB(), **setting, world=fb.World(arrivals="one"))

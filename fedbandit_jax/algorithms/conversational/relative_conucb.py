@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+import jax
 import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int
@@ -54,11 +55,16 @@ class RelativeConUCB(ConUCB):
     def title(self) -> str:
         return f"{self.name}-{self.variant}"
 
+    @property
+    def rows(self) -> int:
+        """That an answer adds to the regression on key terms."""
+        return 2 if self.variant == "pos-neg" else 1
+
     def ask(self, state: State, client: Client, questions: Questions) -> tuple[State, Info]:
         known = (state.gram, state.moment, state.inverse)
         (gram, moment, _), info = self.compare(known, shadow_of_arms(state, client), client, questions)
-        asked = state._replace(gram=gram, moment=moment, questions=state.questions + questions.count)
-        return self.refresh(asked, client), info
+        heard = state.questions + self.rows * questions.count
+        return self.refresh(state._replace(gram=gram, moment=moment, questions=heard), client), info
 
     def compare(
         self, known: Known, onto_terms: Float[Array, "d d"], client: Client, questions: Questions
@@ -74,7 +80,7 @@ class RelativeConUCB(ConUCB):
                 inverse = with_row(inverse, row)
             return (gram + rows.T @ rows, moment + targets @ rows, inverse), jnp.stack([k1, k2])
 
-        return ask_in_turn(questions, one, known, lambda pair: questions.cost(pair).mean())
+        return ask_in_turn(questions, one, known, lambda pair: jax.vmap(questions.cost)(jnp.atleast_1d(pair)).mean())
 
     def pair(self, inverse: Float[Array, "d d"], onto_terms: Float[Array, "d d"], client: Client) -> Pair:
         """The key terms to compare; `inverse` is Mt^-1."""
@@ -88,7 +94,7 @@ class RelativeConUCB(ConUCB):
             return best_difference(terms, client.term_mask, inverse, onto_terms)
         k1 = best(terms, inverse)
         if self.variant == "difference-fast":
-            return k1, best(terms - terms[k1], inverse)
+            return k1, best(terms - terms[k1][None, :], inverse)
         return k1, best(terms, with_row(inverse, terms[k1]))
 
     def told(

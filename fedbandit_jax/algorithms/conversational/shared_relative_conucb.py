@@ -72,15 +72,18 @@ class SharedRelativeConUCB(RelativeConUCB, FederatedRounds):
 
         return jax.vmap(of_one, in_axes=(AXES, 0), out_axes=AXES)(state, by_client(client)[0])
 
+    def theta_hat(self, state: State) -> Float[Array, "M d"]:
+        return state.ridge.theta
+
     def ask(self, state: State, client: Client, questions: Questions) -> tuple[State, Info]:
         """Of client.who; the clock recomputes what follows of all clients when all have asked."""
         own = state._replace(**{name: jax.tree.map(lambda x: x[client.who], getattr(state, name)) for name in EACH})
         known = (state.gram, state.moment, state.inverse)
         (gram, moment, inverse), info = self.compare(known, shadow_of_arms(own, client), client, questions)
-        asked = state.questions + questions.count
+        heard = state.questions + self.rows * questions.count
         downloads = questions.count * (client.context.clients - 1)
         messages = per_message(questions.count, downloads, ANSWER)
-        return state._replace(gram=gram, moment=moment, inverse=inverse, questions=asked), info | messages
+        return state._replace(gram=gram, moment=moment, inverse=inverse, questions=heard), info | messages
 
 
 def by_client(client: Client) -> tuple[Float[Array, "M K d"], Bool[Array, "M K"]]:
