@@ -29,9 +29,10 @@ from tests.reference.linalg import (
 from tests.reference.pls import pls, quantise
 from tests.reference.rounds import armcon, conlinucb, conucb, linucb, shared_linucb
 from tests.reference.uniform import uniform
-from tests.reference.world import Client, Curves, Rewards, add_up, clients_of, users_served, who_plays
+from tests.reference.world import Channel, Client, Curves, Rewards, add_up, clients_of, users_served, who_plays
 
 __all__ = [
+    "Channel",
     "Client",
     "Curves",
     "FedConPESettings",
