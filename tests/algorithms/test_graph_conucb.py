@@ -7,6 +7,11 @@ import pytest
 
 import fedbandit_jax as fb
 from fedbandit_jax.algorithms.conversational import graph_conucb as graph
+from fedbandit_jax.clocks.schedule import Schedule
+from fedbandit_jax.worlds.world import normal
+from tests import reference
+from tests.algorithms.test_worlds import CATALOG, NOISE, USER, M, T, check, play, raw_of
+from tests.reference import conversational_graph as oracle
 
 
 def by_the_letter(key_terms, weights, gamma):
@@ -97,3 +102,74 @@ def test_designs_are_optimal(case):
         worst = np.einsum("kd,de,ke->k", rows, np.linalg.inv(V), rows).max()
         assert pi.sum() == pytest.approx(1)
         assert 4 <= worst * (1 + 1e-9) <= 4 * 1.03  # on_support leaves out weights below a thousandth of the largest
+
+
+# --------------------------------------------------------------------------------------------------------- the oracle
+
+WORLDS = {
+    "default": fb.World(),
+    "related, a price": fb.World(contexts="redrawn", candidates="related", charged=True, rewards="zero-one"),
+    "one": fb.World(arrivals="one", preferences="own"),
+}
+CASES = [
+    ("default", fb.GraphConUCB()),
+    ("related, a price", fb.GraphConUCB(gamma=0.2, lam=0.3, lam_t=2.0, schedule="linear")),
+    ("related, a price", fb.GraphConUCB(graph_feedback=False, design="D")),
+    ("one", fb.GraphConUCB(design="G", alpha="theory", alpha_t="theory")),
+]
+
+
+def picked(u, weights, allowed):
+    """The first key term up to which there is more than a share u of the weights of those that are allowed."""
+    kept = weights * allowed if (weights * allowed).any() else 1.0 * allowed
+    return next(k for k in range(len(kept)) if kept[: k + 1].sum() > u * kept.sum())
+
+
+def expected_curves(algorithm, world, seed=0):
+    """The oracle's curves after every round, with the package's weights pi."""
+    raw, terms = raw_of(seed), CATALOG.key_terms
+    context = algorithm.context(jnp.asarray(terms), jnp.asarray(CATALOG.links))
+    draw = jax.vmap(jax.vmap(lambda key: jax.random.uniform(jax.random.fold_in(key, 1), (), jnp.float32)))
+    u = np.asarray(draw(raw.question_keys), float)
+    table = {}
+    for numbers in (raw.pulls, raw.answers):
+        normals = np.asarray(normal(jnp.asarray(numbers))).ravel().tolist()
+        table.update(zip(numbers.ravel().tolist(), normals, strict=True))
+    features = {"normal": lambda u: table[float(u)], "weights": CATALOG.weights.toarray()}
+    words = world.hyperparameters()
+    clients = reference.clients_of(words, CATALOG.arms, CATALOG.users, USER, M, NOISE, raw, **features)
+    b = np.array([Schedule.of(algorithm.schedule, T)(t) for t in range(1, T + 1)])
+    own = ("schedule", "gamma", "design")
+    given = {name: value for name, value in algorithm.hyperparameters().items() if name not in own}
+
+    def alone(i, client):
+        rounds = [int(np.argmax(b > q)) for q in range(b[-1])]  # of each question
+        allowed = [np.array(client.candidates(t, len(terms))) for t in rounds]
+        picks = [picked(u[i, q], np.asarray(context.weights), mask) for q, mask in enumerate(allowed)]
+        S = oracle.similarity(CATALOG.links, terms, algorithm.gamma)
+        run = oracle.graph_conucb(client, terms, T, b=b, picks=picks, similarity=S, S=CATALOG.user_bound, **given)
+        for t, k in zip(rounds, picks, strict=True):
+            run.regret[t:] += client.cost(t, k, terms)
+        return run
+
+    who = reference.who_plays(T, M, raw.came if world.arrivals == "one" else None)
+    return reference.add_up([alone(i, client) for i, client in enumerate(clients)], clients, who)
+
+
+@pytest.mark.parametrize(("world", "algorithm"), CASES, ids=[world for world, _ in CASES])
+def test_every_round_equals_the_oracle(world, algorithm):
+    """Same random numbers and weights, float64: the same questions, arms, regret and estimates in all rounds."""
+    found = play(algorithm, WORLDS[world])
+    with jax.enable_x64(True):
+        check(found, expected_curves(algorithm, WORLDS[world]))
+
+
+def test_bad_input():
+    setting = {"clients": 2, "arms": 5, "horizon": 100, "users": 1}
+    plain = fb.Catalog.from_arrays(CATALOG.arms, CATALOG.key_terms, CATALOG.users, name="plain")
+    with pytest.raises(ValueError, match=r"of the weights of arms on key terms, but plain has none: it needs"):
+        fb.simulate(plain, fb.GraphConUCB(design="G"), **setting)
+    wrong = {"gamma": 1.5, "graph_feedback": 2, "design": "C"}
+    for name, value in wrong.items():
+        with pytest.raises(ValueError, match=rf"^{name}={value!r} is not allowed: it must be"):
+            fb.simulate(CATALOG, fb.GraphConUCB(**{name: value}), **setting)

@@ -91,14 +91,13 @@ def expected_curves(algorithm, world, seed=0):
     who = reference.who_plays(T, M, raw.came if world.arrivals == "one" else None)
     b = np.array([Schedule.of(algorithm.schedule, T)(t) for t in range(1, T + 1)])
     terms = CATALOG.key_terms
-    run = reference.relative_conucb(
+    shares = isinstance(algorithm, fb.SharedRelativeConUCB)
+    run = (reference.shared_relative_conucb if shares else reference.relative_conucb)(
         clients,
         terms,
         who,
         b=b,
         prefers=lambda i, t, q, k, other: clients[i].compare(q, k, other, terms),
-        feedback="shared" if isinstance(algorithm, fb.SharedRelativeConUCB) else "individual",
-        meeting="questions first",
         allowed=lambda i, t: np.array(clients[i].candidates(t, len(terms))),
         S=CATALOG.user_bound,
         **{name: value for name, value in algorithm.hyperparameters().items() if name != "schedule"},
@@ -109,7 +108,7 @@ def expected_curves(algorithm, world, seed=0):
             t = int(np.argmax(b > q))  # its own round
             regret[t:] += (client.cost(t, k, terms) + client.cost(t, other, terms)) / 2
             answers[t:] += 1
-    messages = 2 * M * answers if isinstance(algorithm, fb.SharedRelativeConUCB) else 0 * answers
+    messages = 2 * M * answers if shares else 0 * answers
     return reference.Curves(regret, run.asked, messages, run.theta_error), run
 
 

@@ -5,7 +5,7 @@ of an algorithm has the name of its file; what a client meets in its world, `Cli
 Letters: M clients, K arms of a client, J key terms, d dimensions, T horizon, P checkpoints.
 """
 
-from tests.reference.conversational_relative import relative_conucb
+from tests.reference.conversational_relative import relative_conucb, shared_relative_conucb
 from tests.reference.conversational_smoothed import checks, clime, clisk, cliskme, truncated_normal
 from tests.reference.fedconpe import FedConPESettings, fedconpe, fedlinpe, linpe, maco
 from tests.reference.federated import (
@@ -70,6 +70,7 @@ __all__ = [
     "quantise",
     "relative_conucb",
     "shared_linucb",
+    "shared_relative_conucb",
     "spanning_design",
     "supported",
     "truncated_normal",

@@ -123,3 +123,8 @@ def relative_conucb(
         so_far.append(np.mean([len(questions) for questions in asked]))
         errors.append(np.mean([c.error(level.theta_hat()) for c, level in zip(clients, levels, strict=True)]))
     return RoundRun(arms_of_rounds, asked, np.cumsum(lost), np.array(so_far), np.array(errors))
+
+
+def shared_relative_conucb(clients, key_terms, rounds, **given):
+    """RelativeConUCB whose clients hear what all users say, from the start: all ask in turn, then all pull."""
+    return relative_conucb(clients, key_terms, rounds, feedback="shared", meeting="questions first", **given)

@@ -69,7 +69,7 @@ class GraphConUCB(ConUCB):
 
     @property
     def needs_graph(self) -> bool:
-        return self.graph_feedback or self.design == "graph"
+        return bool(self.graph_feedback) or self.design == "graph"
 
     def check(self, **setting: Any) -> None:
         super().check(**setting)
