@@ -1,64 +1,13 @@
-"""The oracles of conversational learners: limits in which two of them are one, and facts that follow by hand."""
+"""Oracles of MACO and of learners that see to eigenvalues: limits in which two are one, and facts by hand."""
 
 import numpy as np
 import pytest
 from scipy.stats import truncnorm
 
 from tests import reference
-from tests.reference import Client, FedConPESettings, Rewards, who_plays
-from tests.reference.conversational_levels import TwoLevels, two_level_rounds
-from tests.reference.conversational_relative import VARIANTS, pair_to_show, told_by
+from tests.oracle_clients import LOG, NEVER, D, Heard, J, T, same_run, seen, someone, terms, unit, unit_rows
+from tests.reference import FedConPESettings, Rewards
 from tests.reference.conversational_smoothed import Questioned
-
-
-def unit(rng, *shape):
-    x = rng.normal(size=shape)
-    return x / np.linalg.norm(x, axis=-1, keepdims=True)
-
-
-def unit_rows(x):
-    return x / np.linalg.norm(x, axis=1, keepdims=True)
-
-
-D, K, J, T = 4, 6, 7, 60
-
-
-class Heard(Client):
-    """A client that remembers what it was asked about."""
-
-    def answer(self, t, q, x):
-        self.__dict__.setdefault("heard", []).append((t, q, x))
-        return super().answer(t, q, x)
-
-
-def someone(seed=0, horizon=T, arms=K, d=D, noise=0.3, contexts="redrawn", theta=None, questions=5000):
-    """A client with arms of different lengths, so that none are as good by chance."""
-    rng = np.random.default_rng(seed)
-    shown = unit(rng, horizon if contexts == "redrawn" else 1, arms, d)
-    shown = shown * rng.uniform(0.6, 1, (*shown.shape[:2], 1))
-    theta = unit(rng, d) if theta is None else theta
-    rewards = Rewards("gaussian", noise, normal=lambda z: z)
-    return Heard(theta, lambda t: shown[t % len(shown)], rewards, rng.normal(size=horizon), rng.normal(size=questions))
-
-
-def terms(seed=1, count=J, d=D):
-    rng = np.random.default_rng(seed)
-    return unit(rng, count, d) * rng.uniform(0.7, 1, (count, 1))
-
-
-def seen(client, run):
-    """The arms that were pulled, (T, d)."""
-    return np.array([client.see(t)[a] for t, a in enumerate(run.arms)])
-
-
-def same_run(run, other):
-    assert list(run.arms) == list(other.arms)
-    np.testing.assert_allclose(run.regret, other.regret, rtol=1e-12)
-    np.testing.assert_allclose(run.theta_error, other.theta_error, rtol=1e-9)
-
-
-LOG = 5 * np.floor(np.log(np.arange(1, T + 1))).astype(int)
-NEVER = np.zeros(T, dtype=int)
 
 # -------------------------------------------------------------------------------------------------------------- MACO
 
@@ -204,7 +153,7 @@ def test_clisk_without_perturbations_asks_one_key_term_for_ever():
 @pytest.mark.parametrize("normalise", [False, True])
 def test_clisk_asks_about_what_looks_best_when_perturbed(normalise):
     client, key_terms, eps = someone(), terms(), shaken()
-    mask = np.arange(J) != 2
+    mask = client.may = np.arange(J) != 2
     run = reference.clisk(
         client,
         key_terms,
@@ -217,7 +166,6 @@ def test_clisk_asks_about_what_looks_best_when_perturbed(normalise):
         lam=0.5,
         S=0.7,
         normalise_smoothed=normalise,
-        allowed=lambda t: mask,
     )
     np.testing.assert_array_equal(run.asked, LOG)
     pulls, V, y = seen(client, run), 0.5 * np.eye(D), np.zeros(D)
@@ -311,14 +259,13 @@ def test_cliskme_is_clime_with_perturbed_key_terms():
     for normalise in (False, True):
         client = someone()
         first = (unit_rows if normalise else np.array)(key_terms + eps(0, 0))
-        mask = np.arange(J) != np.argmax(np.abs(first[:, 0]))  # that would have been the first
+        mask = client.may = np.arange(J) != np.argmax(np.abs(first[:, 0]))  # that would have been the first
         run = reference.cliskme(
             client,
             key_terms,
             T,
             eps=eps,
             normalise_smoothed=normalise,
-            allowed=dict.fromkeys(range(T), mask).get,
             **told,
         )
         heard = iter(client.heard)
@@ -344,212 +291,3 @@ def test_answers_may_come_all_at_once():
     x = np.vstack([seen(client, at_once), *(n * [key_terms[k]] for _, _, k, n in at_once.questions)])
     error = np.linalg.norm(0.2 * np.linalg.inv(0.2 * np.eye(D) + x.T @ x) @ client.theta)
     np.testing.assert_allclose(at_once.theta_error[-1], error, rtol=1e-9)
-
-
-# ------------------------------------------------------------------------------------------------------ RelativeConUCB
-
-THEORY = dict(alpha="theory", alpha_t="theory", delta=0.2, S=0.9, lam=0.3, lam_t=0.7)
-
-
-def says(clients, key_terms, noise=0.1):
-    """Comparisons with a noise on each side, of any question of any client."""
-
-    def prefers(i, t, q, k, m):
-        z = np.random.default_rng([9, i, q]).normal(size=2)
-        return key_terms[k] @ clients[i].theta + noise * z[0] > key_terms[m] @ clients[i].theta + noise * z[1]
-
-    return prefers
-
-
-def first_best(scores):
-    return int(np.flatnonzero(np.array(scores) >= max(scores) - 1e-9)[0])
-
-
-@pytest.mark.parametrize("settings", [{}, THEORY])
-def test_two_levels_are_conucb(settings):
-    client, key_terms = someone(), terms()
-    levels = TwoLevels(D, sigma=client.sigma, **settings)
-
-    def ask(t, q):
-        k = first_best(levels.credit(client.see(t), key_terms))
-        levels.hear(key_terms[k], client.answer(t, q, key_terms[k]))
-        return k
-
-    run = two_level_rounds(levels, client, T, LOG, ask)
-    conucb = reference.conucb(client, key_terms, T, b=LOG, **settings)
-    same_run(run, conucb)
-    assert run.questions == conucb.questions
-
-
-@pytest.mark.parametrize("feedback", ["individual", "shared"])
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_relative_conucb_without_questions_is_conucb_without(variant, feedback):
-    clients = [someone(0), someone(1)]
-    run = reference.relative_conucb(clients, terms(), who_plays(T, 2), variant=variant, feedback=feedback, b=NEVER)
-    alone = [reference.conucb(client, terms(), T, b=NEVER) for client in clients]
-    assert run.arms == [list(pair) for pair in zip(*(each.arms for each in alone), strict=True)]
-    np.testing.assert_allclose(run.regret, sum(each.regret for each in alone), rtol=1e-12)
-    np.testing.assert_allclose(run.theta_error, np.mean([each.theta_error for each in alone], axis=0), rtol=1e-9)
-
-
-def replay(client, key_terms, run, variant, mask, lam=0.5, lam_t=1.0, alpha=0.25, alpha_t=0.25):
-    """The questions and arms of one client's run, worked out anew with sums over lists."""
-    pairs, told, pulls, done = list(run.questions[0]), [], [], 0
-    sums = lambda rows: sum((np.outer(x, x) for x in rows), np.zeros((D, D)))  # noqa: E731
-    for t in range(T):
-        M = (1 - lam) * np.eye(D) + lam * sums([x for x, _ in pulls])
-        arms = client.see(t)
-        for _ in range(LOG[t] - (LOG[t - 1] if t else 0)):
-            Mt = lam_t * np.eye(D) + sums([x for x, _ in told])
-
-            def credit(f, Mt=Mt, arms=arms, M=M):
-                w = np.linalg.solve(Mt, f)
-                return sum((x @ np.linalg.solve(M, w)) ** 2 for x in arms) / (1 + f @ w)
-
-            def best(score):
-                return first_best([score(x) if on else -1 for x, on in zip(key_terms, mask, strict=True)])
-
-            if variant == "difference":
-                table = [
-                    [credit(x - y) if k < m and mask[k] and mask[m] else -1 for m, y in enumerate(key_terms)]
-                    for k, x in enumerate(key_terms)
-                ]
-                k, m = divmod(first_best(np.ravel(table)), J)
-            else:
-                k = best(credit)
-                if variant == "difference-fast":
-                    m = best(lambda x: credit(x - key_terms[k]))  # noqa: B023
-                else:
-                    m = best(lambda x: credit(x, Mt=Mt + np.outer(key_terms[k], key_terms[k])))  # noqa: B023
-            assert pairs[done][:2] == (k, m)
-            winner, loser = (k, m) if pairs[done][2] else (m, k)
-            if variant.startswith("pos"):
-                told.append((key_terms[winner], 1))
-                told += [(key_terms[loser], 0)] if variant == "pos-neg" else []
-            else:
-                told.append((key_terms[winner] - key_terms[loser], 1))
-            done += 1
-        Mt = lam_t * np.eye(D) + sums([x for x, _ in told])
-        tt = np.linalg.solve(Mt, sum((r * x for x, r in told), np.zeros(D)))
-        th = np.linalg.solve(M, lam * sum((r * x for x, r in pulls), np.zeros(D)) + (1 - lam) * tt)
-        scores = []
-        for x in arms:
-            w = np.linalg.solve(M, x)
-            width = (1 - lam) * alpha_t * np.sqrt(w @ np.linalg.solve(Mt, w))
-            scores.append(x @ th + lam * alpha * np.sqrt(x @ w) + width)
-        a = first_best(scores)
-        assert run.arms[t] == [a]
-        pulls.append((arms[a], client.reward(t, arms[a])))
-
-
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_relative_conucb_line_by_line(variant):
-    client, key_terms, mask = someone(), terms(), np.arange(J) % 4 != 1
-    run = reference.relative_conucb(
-        [client],
-        key_terms,
-        who_plays(T, 1),
-        variant=variant,
-        b=LOG,
-        prefers=says([client], key_terms),
-        allowed=lambda i, t: mask,
-    )
-    assert len({pair[:2] for pair in run.questions[0]}) > 2
-    assert {won for *_, won in run.questions[0]} == {False, True}
-    np.testing.assert_array_equal(run.asked, LOG)
-    replay(client, key_terms, run, variant, mask)
-
-
-def test_a_difference_does_not_see_a_bias():
-    """With a constant in every arm and key term, the answers of differences are silent about its coordinate."""
-    rng = np.random.default_rng(4)
-    key_terms = np.hstack([unit(rng, J, D - 1), np.ones((J, 1))])
-    arms = np.hstack([unit(rng, K, D - 1), np.ones((K, 1))])
-    theta = np.array([0.3, -0.2, 0.1, 0.4])
-    for variant in VARIANTS:
-        levels = TwoLevels(D)
-        for _ in range(20):
-            k, m = pair_to_show(levels, variant, arms, key_terms, np.ones(J, dtype=bool))
-            won = key_terms[k] @ theta > key_terms[m] @ theta
-            for x, r in told_by(variant, *(key_terms[[k, m]] if won else key_terms[[m, k]])):
-                levels.hear(x, r)
-        bias = np.linalg.solve(levels.Mt, levels.kr)[-1]
-        assert (abs(bias) < 1e-12) == variant.startswith("difference")
-
-
-def test_the_second_key_term_may_be_the_first():
-    key_terms = np.vstack([np.eye(D)[0], 0.01 * np.eye(D)[1:]])
-    everyone = np.ones(D, dtype=bool)
-    assert pair_to_show(TwoLevels(D), "pos", np.eye(D), key_terms, everyone) == (0, 0)
-    assert pair_to_show(TwoLevels(D), "difference-fast", np.eye(D), key_terms, everyone) == (0, 1)
-    assert pair_to_show(TwoLevels(D), "difference", np.eye(D), key_terms, everyone) == (0, 1)
-    alone = np.arange(D) == 2
-    for variant in VARIANTS:
-        assert pair_to_show(TwoLevels(D), variant, np.eye(D), key_terms, alone) == (2, 2)
-
-
-def relative(clients, rounds, key_terms=None, variant="pos-neg", **options):
-    key_terms = terms() if key_terms is None else key_terms
-    told = dict(variant=variant, b=LOG, prefers=says(clients, key_terms)) | options
-    return reference.relative_conucb(clients, key_terms, rounds, **told)
-
-
-def test_what_one_client_shares_is_its_own():
-    client, rounds = someone(), who_plays(T, 1)
-    same_run(relative([client], rounds, feedback="shared"), relative([client], rounds))
-
-
-def test_the_order_of_a_round_matters_only_to_those_who_share():
-    clients, meetings = [someone(0), someone(1)], ("in turn", "questions first", "together")
-    runs = {
-        feedback: [relative(clients, who_plays(T, 2), feedback=feedback, meeting=meeting) for meeting in meetings]
-        for feedback in ("individual", "shared")
-    }
-    for run in runs["individual"][1:]:
-        same_run(run, runs["individual"][0])
-    assert len({str(run.questions) + str(run.arms) for run in runs["shared"]}) == 3
-    one_by_one = who_plays(T, 2, np.arange(T) % 2)
-    alone = [relative(clients, one_by_one, feedback="shared", meeting=meeting) for meeting in meetings]
-    for run in alone[1:]:
-        same_run(run, alone[0])
-
-
-def test_clients_who_ask_together_have_not_heard_each_other():
-    """Twins: together they show the same pairs, in turn the second shows what is left."""
-    twins = [someone(0), someone(0)]
-    run = relative(twins, who_plays(T, 2), feedback="shared", meeting="together", prefers=lambda *_: True)
-    assert run.questions[0] == run.questions[1]
-    run = relative(twins, who_plays(T, 2), feedback="shared", meeting="questions first", prefers=lambda *_: True)
-    assert run.questions[0] != run.questions[1]
-    np.testing.assert_array_equal(run.asked, LOG)
-
-
-def test_who_registers_late_has_not_heard_what_was_said_before():
-    clients = [someone(0), someone(1)]
-    rounds = who_plays(T, 2, np.arange(T) >= T // 2)
-    alone = relative(clients, rounds)
-    late = relative(clients, rounds, feedback="shared", registration="late")
-    assert late.arms == alone.arms
-    early = relative(clients, rounds, feedback="shared")
-    assert early.arms[: T // 2] == alone.arms[: T // 2]
-    assert early.arms[T // 2 :] != alone.arms[T // 2 :]
-    # It is as if the second had heard them itself.
-    level = TwoLevels(D)
-    for k, m, won in early.questions[0]:
-        for x, r in told_by("pos-neg", *terms()[[k, m] if won else [m, k]]):
-            level.hear(x, r)
-    for t in range(2):  # its first question comes before its third pull
-        x = clients[1].see(t)[early.arms[T // 2 + t][0]]
-        level.pull(x, clients[1].reward(t, x))
-    everyone = np.ones(J, dtype=bool)
-    assert early.questions[1][0][:2] == pair_to_show(level, "pos-neg", clients[1].see(2), terms(), everyone)
-    assert early.questions[1][0] != late.questions[1][0]
-
-
-def test_the_defect_of_the_public_code():
-    """M^-1 is missing before (1 - lam) tt; without pulls, M is (1 - lam) I, so that tt is made smaller."""
-    right, wrong = TwoLevels(D, lam=0.4), TwoLevels(D, lam=0.4, unweighted=True)
-    for levels in (right, wrong):
-        levels.hear(np.eye(D)[0], 1.0)
-    np.testing.assert_allclose(right.theta_hat(), 0.5 * np.eye(D)[0])
-    np.testing.assert_allclose(wrong.theta_hat(), 0.3 * np.eye(D)[0])
