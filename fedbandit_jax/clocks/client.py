@@ -12,7 +12,7 @@ from jaxtyping import Array, Bool, Float, Int, Key
 from fedbandit_jax.linalg import Real
 from fedbandit_jax.worlds import channels
 from fedbandit_jax.worlds.problem import Problem
-from fedbandit_jax.worlds.stage import Alone, Round
+from fedbandit_jax.worlds.stage import Alone, Round, Together, one_of
 
 Info = dict[str, Any]  # what a step counts, by name: "communication" in scalars, or a metric of the algorithm's own
 Number = Int[Array, ""] | int
@@ -172,3 +172,30 @@ def ask_in_turn(
 
     carry, spent = lax.fori_loop(0, questions.count, charge, (carry, price(0) * 0))
     return carry, {"regret": spent}
+
+
+def ask_each_client(
+    learner: Any, stage: Together, client: Client, state: Any, t: Number, first: Number, count: Number
+) -> tuple[Any, Info]:
+    """Clients that share what they know ask one after another: `client.who` asks; padded clients do not.
+
+    After the last, the state is recomputed.
+    """
+    real = stage.clients.mask.any(axis=1)
+
+    def ask(i: Int[Array, ""], state: Any) -> tuple[Any, Info]:
+        one = one_of(stage.clients, i)
+        round = one.round_alone(t)._replace(who=i)
+        met = in_round(client, round)
+        state, info = learner.ask(state, met, Questions.before(one, met, round, t, first, count))
+        return state, {name: jnp.asarray(number, client.noise.dtype) for name, number in info.items()}
+
+    def next_client(i: Int[Array, ""], carry: tuple) -> tuple:
+        state, told = ask(i, carry[0])
+        after = (state, {name: carry[1][name] + number for name, number in told.items()})
+        return jax.tree.map(lambda new, old: jnp.where(real[i], new, old), after, carry)
+
+    _, counted = jax.eval_shape(ask, jnp.int32(0), state)
+    nothing = {name: jnp.zeros_like(client.noise) for name in counted}
+    state, info = lax.fori_loop(0, len(real), next_client, (state, nothing))
+    return learner.refresh(state, client), info

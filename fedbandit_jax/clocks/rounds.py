@@ -19,12 +19,12 @@ from jaxtyping import Array, Bool, Float, Int, Key
 
 from fedbandit_jax import _runtime
 from fedbandit_jax.clocks.base import Algorithm, MadeFor, Trace
-from fedbandit_jax.clocks.client import Client, Info, Questions, client_of, in_round
+from fedbandit_jax.clocks.client import Client, Info, Questions, ask_each_client, client_of, in_round
 from fedbandit_jax.clocks.client import ask_in_turn as ask_in_turn
 from fedbandit_jax.clocks.schedule import NEVER, Schedule
 from fedbandit_jax.linalg.portable import any_lane, fori_loop, largest_of_lanes
 from fedbandit_jax.worlds.problem import Problem
-from fedbandit_jax.worlds.stage import BLOCK, EACH_CLIENT, Alone, Round, Stage, own_rounds, stages_of
+from fedbandit_jax.worlds.stage import BLOCK, EACH_CLIENT, Alone, Round, Stage, Together, own_rounds, stages_of
 from fedbandit_jax.worlds.world import World
 
 CHOICES = 2  # of a client's keys, after those of rewards and questions: of the learner's own choices
@@ -262,6 +262,8 @@ def play_rounds(
     def ask(
         state: Any, t: Int[Array, ""], asked: Int[Array, ""], due: Int[Array, ""], round: Round | None = None
     ) -> tuple[Any, Info]:
+        if isinstance(stage, Together):
+            return ask_each_client(learner, stage, client, state, t, asked, due)
         assert isinstance(stage, Alone)
         round = stage.round_alone(t) if round is None else round
         met, user = in_round(client, round), stage

@@ -224,6 +224,11 @@ def stages_of(problem: Problem, key: Key[Array, ""]) -> Alone:
     )
 
 
+def one_of(clients: Alone, i: Int[Array, ""]) -> Alone:
+    """The stage of client i; `clients` have an axis M."""
+    return clients._replace(**{name: jax.tree.map(lambda x: x[i], getattr(clients, name)) for name in EACH})
+
+
 class Together(NamedTuple):
     """All clients of a federation, side by side: as one client with all their arms, who pulls one of each."""
 
@@ -276,10 +281,7 @@ class OneByOne(NamedTuple):
     ) -> tuple[Round, Int[Array, " M"]]:
         who = drawn[t % BLOCK]
         own = seen[who]  # its own round
-        one = self.clients._replace(
-            **{name: jax.tree.map(lambda x: x[who], getattr(self.clients, name)) for name in EACH}
-        )
-        return one.round_alone(own)._replace(who=who), seen.at[who].add(1)
+        return one_of(self.clients, who).round_alone(own)._replace(who=who), seen.at[who].add(1)
 
     def reward(self, mean: Float[Array, ""], chance: Float[Array, ""]) -> Float[Array, ""]:
         return self.clients.reward(mean, chance)
