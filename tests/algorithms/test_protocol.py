@@ -26,6 +26,7 @@ ALGORITHMS = [
     fb.LinUCB(alpha="theory"),
     fb.ArmCon(),
     fb.ConUCB(),
+    fb.CtoFConUCB(),
     fb.ConLinUCB(strategy="BS"),
     fb.ConLinUCB(strategy="MCR"),
     fb.ConLinUCB(strategy="UCB"),
