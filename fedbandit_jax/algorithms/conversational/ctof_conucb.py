@@ -104,7 +104,7 @@ class CtoFConUCB(ConUCB):
 def greedy_centres(rows: Float[Array, "K d"], mask: Bool[Array, " K"]) -> Int[Array, " K"]:
     """The rows in the order of greedy K-centre: the first one, then always the farthest from those before it.
 
-    The first n of them are the n centres, whatever n is. What `mask` leaves out comes last.
+    The first n of them are the n centres, whatever n is, up to the number of rows that `mask` allows.
     """
     K = len(rows)
 
@@ -114,9 +114,9 @@ def greedy_centres(rows: Float[Array, "K d"], mask: Bool[Array, " K"]) -> Int[Ar
         gained = ((rows - rows[farthest][None, :]) ** 2).sum(axis=1)
         # A centre is none again, not even where all that is left are copies of centres.
         distances = jnp.minimum(distances, gained).at[farthest].set(-1)
-        return order.at[i].set(farthest), jnp.where(mask, distances, -2)
+        return order.at[i].set(farthest), jnp.where(mask, distances, -1)
 
-    first = jnp.where(mask, jnp.inf, -2).astype(rows.dtype)
+    first = jnp.where(mask, jnp.inf, -1).astype(rows.dtype)
     return lax.fori_loop(0, K, one, (jnp.zeros(K, jnp.int32), first))[0]
 
 
