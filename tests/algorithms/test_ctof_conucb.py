@@ -80,7 +80,7 @@ def test_one_cluster_is_the_mean_and_as_many_as_rows_are_the_rows():
 
 
 def test_bad_input_is_refused():
-    with pytest.raises(ValueError, match="lloyd=1.5 is not allowed: it must be a whole number of at least 0"):
+    with pytest.raises(ValueError, match=r"lloyd=1\.5 is not allowed: it must be a whole number of at least 0"):
         fb.simulate(CATALOG, fb.CtoFConUCB(lloyd=1.5), **SETTING)
     with pytest.raises(ValueError, match="delta_c=-1 is not allowed"):
         fb.simulate(CATALOG, fb.CtoFConUCB(delta_c=-1), **SETTING)

@@ -4,7 +4,6 @@ import math
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, NamedTuple
 
-import jax
 import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int, Key
@@ -13,7 +12,7 @@ from fedbandit_jax import _checks
 from fedbandit_jax._parameters import Between, Hyperparameter, param
 from fedbandit_jax.algorithms.conversational.conucb import ConUCB
 from fedbandit_jax.clocks.base import Algorithm, MadeFor
-from fedbandit_jax.clocks.rounds import Client, Questions
+from fedbandit_jax.clocks.rounds import Client, Questions, RoundAlgorithm
 from fedbandit_jax.linalg.portable import argmax
 
 
@@ -48,7 +47,9 @@ class CtoFConUCB(ConUCB):
     """
 
     asks_key_terms: ClassVar[bool] = False
-    made_for: ClassVar[MadeFor] = {"contexts": ("clusters the arms that it starts with", ("fixed",))}
+    made_for: ClassVar[MadeFor] = RoundAlgorithm.made_for | {
+        "contexts": ("clusters the arms that it starts with", ("fixed",))
+    }
 
     delta_c: Hyperparameter = param(1.0, low=0, ends="[)", search=Between(0.1, 10))
     T: Hyperparameter = param(None, low=0, ends="()")
@@ -132,12 +133,15 @@ def cluster_means(
     Clusters beyond n and those that have become empty are 0.
     """
 
+    place = jnp.arange(len(rows), dtype=jnp.int32)[:, None]
+
     def one(carry: tuple) -> tuple:
         centres, there = carry
-        # |row - centre|^2 without |row|^2, which is the same for all centres.
-        distances = jnp.where(there, (centres**2).sum(axis=1), jnp.inf)[None, :] - 2 * rows @ centres.T
-        nearest = jnp.where(mask, jnp.argmin(distances, axis=1), len(rows))  # of equals the first
-        members = jax.nn.one_hot(nearest, len(rows), axis=0, dtype=rows.dtype)
+        # |centre - row|^2 without |row|^2, which is the same for all centres; these come first, as reductions are
+        # faster over the first axis.
+        distances = jnp.where(there, (centres**2).sum(axis=1), jnp.inf)[:, None] - 2 * centres @ rows.T
+        nearest = jnp.where(distances <= distances.min(axis=0)[None, :], place, len(rows)).min(axis=0)  # the first
+        members = ((place == nearest[None, :]) & mask[None, :]).astype(rows.dtype)
         size = members.sum(axis=1)
         return members @ rows / jnp.maximum(size, 1)[:, None], size > 0
 
