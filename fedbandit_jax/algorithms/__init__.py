@@ -4,9 +4,11 @@ Those that ask questions are in `conversational`, those with a server in `federa
 """
 
 from fedbandit_jax.algorithms.conversational.armcon import ArmCon
+from fedbandit_jax.algorithms.conversational.conduel import ConDuel
 from fedbandit_jax.algorithms.conversational.conlinucb import ConLinUCB
 from fedbandit_jax.algorithms.conversational.conucb import ConUCB
 from fedbandit_jax.algorithms.conversational.ctof_conucb import CtoFConUCB
+from fedbandit_jax.algorithms.conversational.hier_linucb import HierLinUCB
 from fedbandit_jax.algorithms.federated.async_linucb import AsyncLinUCB
 from fedbandit_jax.algorithms.federated.delb import DELB
 from fedbandit_jax.algorithms.federated.dislinucb import DisLinUCB
@@ -28,6 +30,7 @@ __all__ = [
     "PLS",
     "ArmCon",
     "AsyncLinUCB",
+    "ConDuel",
     "ConLinUCB",
     "ConUCB",
     "CtoFConUCB",
@@ -36,6 +39,7 @@ __all__ = [
     "FedLinPE",
     "FedLinUCB",
     "FedPE",
+    "HierLinUCB",
     "LinPE",
     "LinUCB",
     "PrivateFedLinUCB",

@@ -12,7 +12,7 @@ from fedbandit_jax import _checks
 from fedbandit_jax._parameters import Between, Hyperparameter, param
 from fedbandit_jax.algorithms.conversational.conucb import ConUCB
 from fedbandit_jax.clocks.base import Algorithm, MadeFor
-from fedbandit_jax.clocks.rounds import Client, Questions, RoundAlgorithm
+from fedbandit_jax.clocks.rounds import Client, Info, Questions, RoundAlgorithm
 from fedbandit_jax.linalg.portable import argmax
 
 
@@ -83,11 +83,11 @@ class CtoFConUCB(ConUCB):
     ) -> State:
         return state._replace(conucb=self.conucb().learn(state.conucb, client, arm, reward), rounds=state.rounds + 1)
 
-    def ask(self, state: State, client: Client, questions: Questions) -> State:  # type: ignore[override]
+    def ask(self, state: State, client: Client, questions: Questions) -> tuple[State, Info]:  # type: ignore[override]
         means = cluster_means(client.arms, client.mask, state.order, self.clusters(state, client), self.lloyd)
         # A cluster that is not there has the mean 0 and so no credit.
-        asked = self.conucb().ask(state.conucb, client._replace(key_terms=means), questions)
-        return state._replace(conucb=asked)
+        asked, info = self.conucb().ask(state.conucb, client._replace(key_terms=means), questions.of(means))
+        return state._replace(conucb=asked), info
 
     def clusters(self, state: State, client: Client) -> Int[Array, ""]:
         """n(t)."""
