@@ -5,7 +5,9 @@ of an algorithm has the name of its file; what a client meets in its world, `Cli
 Letters: M clients, K arms of a client, J key terms, d dimensions, T horizon, P checkpoints.
 """
 
-from tests.reference.fedconpe import FedConPESettings, fedconpe, fedlinpe, linpe
+from tests.reference.conversational_relative import relative_conucb
+from tests.reference.conversational_smoothed import checks, clime, clisk, cliskme, truncated_normal
+from tests.reference.fedconpe import FedConPESettings, fedconpe, fedlinpe, linpe, maco
 from tests.reference.federated import (
     FederatedRun,
     Sums,
@@ -27,9 +29,10 @@ from tests.reference.linalg import (
 from tests.reference.pls import pls, quantise
 from tests.reference.rounds import armcon, conlinucb, conucb, linucb, shared_linucb
 from tests.reference.uniform import uniform
-from tests.reference.world import Client, Curves, Rewards, add_up, clients_of, users_served, who_plays
+from tests.reference.world import Channel, Client, Curves, Rewards, add_up, clients_of, users_served, who_plays
 
 __all__ = [
+    "Channel",
     "Client",
     "Curves",
     "FedConPESettings",
@@ -41,7 +44,11 @@ __all__ = [
     "armcon",
     "async_linucb",
     "barycentric_spanner",
+    "checks",
     "clients_of",
+    "clime",
+    "clisk",
+    "cliskme",
     "conlinucb",
     "conucb",
     "delb",
@@ -55,14 +62,17 @@ __all__ = [
     "frank_wolfe",
     "linpe",
     "linucb",
+    "maco",
     "multi_client_design",
     "pls",
     "private_fedlinucb",
     "private_noise",
     "quantise",
+    "relative_conucb",
     "shared_linucb",
     "spanning_design",
     "supported",
+    "truncated_normal",
     "uniform",
     "users_served",
     "who_plays",
