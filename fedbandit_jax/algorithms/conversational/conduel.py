@@ -24,6 +24,7 @@ class State(NamedTuple):
     inverse: Float[Array, "d d"]  # M^-1 = (lam kappa I + sum z z')^-1
     squares: Float[Array, "..."]  # (x - y)' M^-1 (x - y) of all pairs of a fixed arm set; nothing of redrawn arms
     rounds: Int[Array, ""]  # played so far
+    unfitted: Int[Array, ""]  # duels since the last fit
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,8 +51,8 @@ class ConDuel(RoundAlgorithm):
     The arms of the first `length` rounds are drawn at random. The public code plays such duels before its first round
     and does not count their regret; here they are rounds like all others.
 
-    theta_hat is fitted anew after each of the first `every` duels and then after every so many, as in public code,
-    of which several versions differ in these numbers. The last `window` duels are kept as they are and older ones as a
+    theta_hat is fitted anew after each of the first `every` rounds, and then as soon as there are so many new duels,
+    as in the public code, whose versions differ in these numbers. The last `window` duels are kept as they are and older ones as a
     quadratic, the expansion of their likelihood around the estimate of the time at which they left: so memory does not
     grow with the horizon. A window of all duels and questions gives the exact estimate.
 
@@ -94,7 +95,7 @@ class ConDuel(RoundAlgorithm):
     def start(self, client: Client) -> State:
         d, dtype = client.arms.shape[1], client.arms.dtype
         zero, inverse = jnp.zeros((d, d), dtype), jnp.eye(d, dtype=dtype) / jnp.asarray(self.prior(), dtype)
-        return State(logistic.start(d, self.window, dtype), zero, inverse, of_pairs(client, inverse), jnp.int32(0))
+        return State(logistic.start(d, self.window, dtype), zero, inverse, of_pairs(client, inverse), jnp.int32(0), jnp.int32(0))
 
     def prior(self) -> Float[Array, ""]:
         """lam kappa."""
@@ -114,24 +115,27 @@ class ConDuel(RoundAlgorithm):
 
     def learn(self, state: State, client: Client, arm: Int[Array, " 2"], reward: Float[Array, ""]) -> State:
         state = self.observe(state, client, client.arms[arm[0]] - client.arms[arm[1]], reward)
-        return state._replace(rounds=state.rounds + 1)
+        # Nothing but the clock decides this, so it is a branch, also in a batch.
+        due = (state.rounds < self.every) | (state.unfitted >= self.every)
+        theta = lax.cond(due, lambda duels: logistic.fit(duels, self.lam).theta, lambda duels: duels.theta, state.duels)
+        return state._replace(
+            duels=state.duels._replace(theta=theta),
+            rounds=state.rounds + 1,
+            unfitted=jnp.where(due, 0, state.unfitted),
+        )
 
     def observe(self, state: State, client: Client, z: Float[Array, " d"], won: Float[Array, ""]) -> State:
-        """After a duel of a difference z, of arms or key terms."""
-        duels = logistic.observe(state.duels, z, won)
-        n = duels.observations
-        # Nothing but the clock decides n, so this is a branch, also in a batch.
-        due = (n <= self.every) | (n % self.every == 0)
-        theta = lax.cond(due, lambda duels: logistic.fit(duels, self.lam).theta, lambda duels: duels.theta, duels)
+        """After a duel of a difference z, of arms or key terms; theta_hat is not fitted anew."""
         u = matvec(state.inverse, z)
         gain = 1 / (1 + z @ u)
         if client.fixed:
             along = matvec(client.arms, u)
             state = state._replace(squares=state.squares - gain * (along[:, None] - along[None, :]) ** 2)
         return state._replace(
-            duels=duels._replace(theta=theta),
+            duels=logistic.observe(state.duels, z, won),
             gram=state.gram + jnp.outer(z, z),
             inverse=state.inverse - gain * jnp.outer(u, u),
+            unfitted=state.unfitted + 1,
         )
 
     def ask(self, state: State, client: Client, questions: Questions) -> tuple[State, Info]:

@@ -29,9 +29,9 @@ class CtoFConUCB(ConUCB):
     $$ n(t) = \min\left( \left\lfloor K \log_2\left(1 + \delta_c \frac{t}{T}\right) \right\rfloor + 1, \; K \right) $$
 
     Before a question in round t + 1 the K arms are put into n(t) clusters. Centres are found greedily, each as far as
-    it can be from those before it; the arms go to the nearest centre, and `lloyd` steps of K-means follow. A cluster's
-    key term is the mean of its arms; the user is asked about that mean, and the rest is ConUCB: the credit, both
-    regressions, and lam, lam_t, alpha, alpha_t. A cluster that K-means leaves empty is not asked about.
+    it can be from those before it. Then come `lloyd` steps of K-means: arms go to the nearest centre, and centres to the
+    mean of their arms. The user is asked about a centre, and the rest is ConUCB: the credit, both regressions, and
+    lam, lam_t, alpha, alpha_t. A cluster that K-means leaves empty is not asked about.
 
     delta_c says how fast clusters become single arms: from round T / delta_c on they are. T is the horizon; with
     T=None that of the sweep, which counts the rounds of all clients where one comes at a time.
@@ -84,9 +84,9 @@ class CtoFConUCB(ConUCB):
         return state._replace(conucb=self.conucb().learn(state.conucb, client, arm, reward), rounds=state.rounds + 1)
 
     def ask(self, state: State, client: Client, questions: Questions) -> tuple[State, Info]:  # type: ignore[override]
-        means = cluster_means(client.arms, client.mask, state.order, self.clusters(state, client), self.lloyd)
-        # A cluster that is not there has the mean 0 and so no credit.
-        asked, info = self.conucb().ask(state.conucb, client._replace(key_terms=means), questions.of(means))
+        centres = cluster_centres(client.arms, client.mask, state.order, self.clusters(state, client), self.lloyd)
+        # The centre of a cluster that is not there is 0, which has no credit.
+        asked, info = self.conucb().ask(state.conucb, client._replace(key_terms=centres), questions.of(centres))
         return state._replace(conucb=asked), info
 
     def clusters(self, state: State, client: Client) -> Int[Array, ""]:
@@ -121,14 +121,14 @@ def greedy_centres(rows: Float[Array, "K d"], mask: Bool[Array, " K"]) -> Int[Ar
     return lax.fori_loop(0, K, one, (jnp.zeros(K, jnp.int32), first))[0]
 
 
-def cluster_means(
+def cluster_centres(
     rows: Float[Array, "K d"],
     mask: Bool[Array, " K"],
     order: Int[Array, " K"],
     n: Int[Array, ""],
     steps: int,
 ) -> Float[Array, "K d"]:
-    """The means of n clusters of rows: around the first n of the order, then `steps` steps of K-means.
+    """The centres of n clusters of rows: the first n of the order, after `steps` steps of K-means.
 
     Clusters beyond n and those that have become empty are 0.
     """
@@ -146,5 +146,5 @@ def cluster_means(
         return members @ rows / jnp.maximum(size, 1)[:, None], size > 0
 
     there = jnp.arange(len(rows)) < n
-    clusters = one((jnp.where(there[:, None], rows[order], 0), there))
-    return lax.fori_loop(0, steps, lambda _, clusters: one(clusters), clusters)[0]
+    first = jnp.where(there[:, None], rows[order], 0), there
+    return lax.fori_loop(0, steps, lambda _, clusters: one(clusters), first)[0]
