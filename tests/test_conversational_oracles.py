@@ -2,10 +2,13 @@
 
 import numpy as np
 import pytest
+from scipy.optimize import minimize
 from scipy.stats import truncnorm
 
 from tests import reference
-from tests.reference import Client, FedConPESettings, Rewards, who_plays
+from tests.reference import Channel, Client, FedConPESettings, Rewards, who_plays
+from tests.reference.conversational_duels import Duel, History, confident, curvature, fit, refit_at, two_arms
+from tests.reference.conversational_items import centres_in_order, clusters, number_of_clusters
 from tests.reference.conversational_levels import TwoLevels, two_level_rounds
 from tests.reference.conversational_relative import VARIANTS, pair_to_show, told_by
 from tests.reference.conversational_smoothed import Questioned
@@ -24,11 +27,19 @@ D, K, J, T = 4, 6, 7, 60
 
 
 class Heard(Client):
-    """A client that remembers what it was asked about."""
+    """A client that remembers what it was asked about, and may be asked about some key terms alone."""
+
+    may = None
 
     def answer(self, t, q, x):
         self.__dict__.setdefault("heard", []).append((t, q, x))
         return super().answer(t, q, x)
+
+    def about(self, t, q, k, key_terms):
+        return self.answer(t, q, key_terms[k])
+
+    def candidates(self, t, J):
+        return super().candidates(t, J) if self.may is None else self.may
 
 
 def someone(seed=0, horizon=T, arms=K, d=D, noise=0.3, contexts="redrawn", theta=None, questions=5000):
@@ -204,7 +215,7 @@ def test_clisk_without_perturbations_asks_one_key_term_for_ever():
 @pytest.mark.parametrize("normalise", [False, True])
 def test_clisk_asks_about_what_looks_best_when_perturbed(normalise):
     client, key_terms, eps = someone(), terms(), shaken()
-    mask = np.arange(J) != 2
+    mask = client.may = np.arange(J) != 2
     run = reference.clisk(
         client,
         key_terms,
@@ -217,7 +228,6 @@ def test_clisk_asks_about_what_looks_best_when_perturbed(normalise):
         lam=0.5,
         S=0.7,
         normalise_smoothed=normalise,
-        allowed=lambda t: mask,
     )
     np.testing.assert_array_equal(run.asked, LOG)
     pulls, V, y = seen(client, run), 0.5 * np.eye(D), np.zeros(D)
@@ -311,14 +321,13 @@ def test_cliskme_is_clime_with_perturbed_key_terms():
     for normalise in (False, True):
         client = someone()
         first = (unit_rows if normalise else np.array)(key_terms + eps(0, 0))
-        mask = np.arange(J) != np.argmax(np.abs(first[:, 0]))  # that would have been the first
+        mask = client.may = np.arange(J) != np.argmax(np.abs(first[:, 0]))  # that would have been the first
         run = reference.cliskme(
             client,
             key_terms,
             T,
             eps=eps,
             normalise_smoothed=normalise,
-            allowed=dict.fromkeys(range(T), mask).get,
             **told,
         )
         heard = iter(client.heard)
@@ -373,7 +382,7 @@ def test_two_levels_are_conucb(settings):
     def ask(t, q):
         k = first_best(levels.credit(client.see(t), key_terms))
         levels.hear(key_terms[k], client.answer(t, q, key_terms[k]))
-        return k
+        return k, 0.0
 
     run = two_level_rounds(levels, client, T, LOG, ask)
     conucb = reference.conucb(client, key_terms, T, b=LOG, **settings)
@@ -445,6 +454,7 @@ def replay(client, key_terms, run, variant, mask, lam=0.5, lam_t=1.0, alpha=0.25
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_relative_conucb_line_by_line(variant):
     client, key_terms, mask = someone(), terms(), np.arange(J) % 4 != 1
+    client.may = mask
     run = reference.relative_conucb(
         [client],
         key_terms,
@@ -452,7 +462,6 @@ def test_relative_conucb_line_by_line(variant):
         variant=variant,
         b=LOG,
         prefers=says([client], key_terms),
-        allowed=lambda i, t: mask,
     )
     assert len({pair[:2] for pair in run.questions[0]}) > 2
     assert {won for *_, won in run.questions[0]} == {False, True}
@@ -553,3 +562,421 @@ def test_the_defect_of_the_public_code():
         levels.hear(np.eye(D)[0], 1.0)
     np.testing.assert_allclose(right.theta_hat(), 0.5 * np.eye(D)[0])
     np.testing.assert_allclose(wrong.theta_hat(), 0.3 * np.eye(D)[0])
+
+
+# --------------------------------------------------------------------------------------------------------- CtoF-ConUCB
+
+
+def test_the_scores_of_two_levels_in_theory():
+    levels = TwoLevels(D, sigma=0.4, **THEORY)
+    levels.hear(np.eye(D)[0], 0.0)
+    levels.pull(np.eye(D)[1], 0.0)
+    a = 0.4 * np.sqrt(D * np.log((1 + 0.3 / (0.7 * D)) / 0.2))
+    at = 0.4 * np.sqrt(2 * (D * np.log(6) + np.log(2 * 2 / 0.2))) + 2 * np.sqrt(0.7) * 0.9
+    by_hand = [0.3 * a / np.sqrt(0.7) + at / np.sqrt(1.7), 0.3 * a + 0.7 * at / np.sqrt(0.7)]
+    np.testing.assert_allclose(levels.scores(np.eye(D)[:2]), by_hand, rtol=1e-12)
+
+
+def test_centres_are_as_far_as_can_be():
+    x = np.array([[0.0, 0.0], [1.0, 0.0], [1.0, 0.0], [0.0, 3.0], [0.4, 0.0]])
+    assert centres_in_order(x) == [0, 3, 1, 4, 2]
+    centres, live = clusters(x, 2, 1)
+    np.testing.assert_allclose(centres, [[0.6, 0.0], [0.0, 3.0]])
+    assert live.all()
+    # A second centre at the same place has no rows.
+    centres, live = clusters(x, 5, 1)
+    assert list(live) == [True, True, True, True, False]
+    np.testing.assert_allclose(centres[:4], x[[0, 3, 1, 4]])
+    np.testing.assert_allclose(clusters(x, 3, 0)[0], x[[0, 3, 1]])
+    # Steps move rows: 0.52 begins with the centre at 1, and the first step takes it to the other side.
+    x = np.array([[0.0], [0.4], [0.45], [0.48], [0.52], [1.0]])
+    np.testing.assert_allclose(clusters(x, 2, 1)[0][:, 0], [0.3325, 0.76])
+    np.testing.assert_allclose(clusters(x, 2, 2)[0][:, 0], [0.37, 1.0])
+
+
+def test_clusters_become_finer():
+    assert [number_of_clusters(1.0, t, 100, 8) for t in (0, 9, 10, 41, 42, 99, 100)] == [1, 1, 2, 4, 5, 8, 8]
+    assert number_of_clusters(10.0, 10, 100, 8) == 8
+
+
+@pytest.mark.parametrize("lloyd", [0, 1, 3])
+def test_the_finest_clusters_are_the_arms(lloyd):
+    """Then it is ConUCB whose key terms are the arms, in the order of centres."""
+    client = someone(contexts="fixed")
+    run = reference.ctof_conucb(client, T, b=LOG, fineness=1e9, lloyd=lloyd)
+    order = centres_in_order(client.see(0))
+    conucb = reference.conucb(client, client.see(0)[order], T, b=LOG)
+    same_run(run, conucb)
+    assert run.questions == [(K, k) for k in conucb.questions]
+
+
+def test_ctof_conucb_asks_about_means_of_ever_more_arms():
+    client = someone(contexts="fixed")
+    run = reference.ctof_conucb(client, T, b=LOG, fineness=1.0, lloyd=2)
+    assert {n for n, _ in run.questions} == {1, 3, 6}
+    np.testing.assert_allclose(client.heard[0][2], client.see(0).mean(axis=0))
+    for (n, k), (t, _, x) in zip(run.questions, client.heard, strict=True):
+        assert n == number_of_clusters(1.0, t, T, K)
+        np.testing.assert_allclose(x, clusters(client.see(0), n, 2)[0][k])
+    later = reference.ctof_conucb(client, T, b=LOG, fineness=1.0, lloyd=2, planned=10**6)
+    assert {n for n, _ in later.questions} == {1}
+    same_run(
+        reference.ctof_conucb(client, T, b=NEVER, fineness=1.0, lloyd=2), reference.conucb(client, terms(), T, b=NEVER)
+    )
+
+
+# --------------------------------------------------------------------------------------------------------- GraphConUCB
+
+LINKS = np.array([[0, 1, J], [1, 2, J], [3, J, J], [4, 5, 6], [0, 1, J]])
+
+
+def test_the_graph_of_key_terms_by_hand():
+    """0 - 1 - 2, 3 alone, 4 - 5 - 6 - 4. Degrees with themselves: 2, 3, 2, 1, 3, 3, 3."""
+    key_terms = np.abs(terms())
+    key_terms[5] = -key_terms[4]
+    S = reference.similarity(LINKS, key_terms, gamma=0.25)
+    near = np.array([[1, 1, 0], [1, 1, 1], [0, 1, 1]])
+    np.testing.assert_array_equal(S[:3, :3] != 0, near)
+    np.testing.assert_array_equal(S, S.T)
+    np.testing.assert_array_equal(np.diag(S), 1)
+    assert np.count_nonzero(S[3]) == 1
+    cos = lambda k, m: key_terms[k] @ key_terms[m] / np.linalg.norm(key_terms[k]) / np.linalg.norm(key_terms[m])  # noqa: E731
+    np.testing.assert_allclose(S[0, 1], 0.75 / 4 + 0.25 * cos(0, 1))
+    np.testing.assert_allclose(S[4, 6], 0.75 / 5 + 0.25 * cos(4, 6))
+    np.testing.assert_allclose(S[4, 5], 0.75 / 5)  # a negative cosine is 0
+
+
+def test_vectors_of_neighbourhoods():
+    key_terms = terms()
+    rows = reference.neighbourhood_vectors(np.eye(J), key_terms)
+    signs = np.sign(np.sum(rows * key_terms, axis=1))
+    np.testing.assert_allclose(rows * signs[:, None], key_terms, atol=1e-12)  # alone, a key term is its own
+    S = reference.similarity(LINKS, key_terms)
+    x = key_terms[[0, 1, 2]]
+    _, singular, right = np.linalg.svd(x.T @ x)
+    row = reference.neighbourhood_vectors(S, key_terms)[1]
+    np.testing.assert_allclose(np.outer(row, row), singular[0] * np.outer(right[0], right[0]), atol=1e-12)
+
+
+def test_the_sampled_support():
+    """Every key term that is not covered is in it; where nothing ever covers half, it is empty."""
+    rng = np.random.default_rng(0)
+    vectors, laws = 0.3 * unit(rng, 60, D), []
+
+    def draw(p, n):
+        laws.append(p)
+        assert n == int(3 * D * np.log(D))
+        return rng.choice(len(p), size=n, p=p)
+
+    support = reference.sampled_support(vectors, 3.0, draw)
+    G = np.linalg.inv(vectors[support].T @ vectors[support])
+    assert np.all(np.sum(vectors @ G * vectors, axis=1) <= 1 + 1e-9)
+    assert len(support) < 60
+    leverage = np.sum(vectors @ np.linalg.inv(vectors.T @ vectors) * vectors, axis=1)
+    np.testing.assert_allclose(laws[0], 1 / 120 + leverage / (2 * D), rtol=1e-9)
+    tries = []
+    vectors[0] *= 0.01  # alone it covers nothing
+    assert reference.sampled_support(vectors, 3.0, lambda p, n: tries.append(n) or [0]) == []
+    assert len(tries) == 51
+    assert reference.sampled_support(vectors[:10], 3.0, None) == list(range(10))
+
+
+def test_graph_conucb_without_a_graph_is_conucb_with_these_questions():
+    client, key_terms = someone(), terms()
+    conucb = reference.conucb(client, key_terms, T, b=LOG)
+    told = dict(b=LOG, picks=conucb.questions)
+    same_run(reference.graph_conucb(client, key_terms, T, graph_feedback=False, **told), conucb)
+    same_run(reference.graph_conucb(client, key_terms, T, similarity=np.eye(J), **told), conucb)
+    S = reference.similarity(LINKS, key_terms)
+    same_run(reference.graph_conucb(client, key_terms, T, similarity=S, graph_feedback=False, **told), conucb)
+    same_run(
+        reference.graph_conucb(client, key_terms, T, similarity=np.eye(J), **told, **THEORY),
+        reference.graph_conucb(client, key_terms, T, graph_feedback=False, **told, **THEORY),
+    )
+
+
+def test_an_answer_is_heard_of_neighbours_by_their_similarity():
+    """One question about 1, no pull before it: the estimate is that of ridge regression on 0, 1 and 2."""
+    client, key_terms = someone(noise=0.0), terms()
+    S = reference.similarity(LINKS, key_terms)
+    client.see = lambda t: np.zeros((1, D))
+    run = reference.graph_conucb(client, key_terms, 1, b=[1], picks=[1], similarity=S)
+    x, r = key_terms[:3], key_terms[1] @ client.theta * S[1, :3]
+    tt = np.linalg.solve(np.eye(D) + x.T @ x, x.T @ r)
+    np.testing.assert_allclose(run.theta_error[-1], np.linalg.norm(tt - client.theta), rtol=1e-12)
+
+
+# --------------------------------------------------------------------------------------------------------- Hier-LinUCB
+
+
+def a_hierarchy(discount=0.6, noise=0.2, charged=False, arms=6, horizon=T, seed=0):
+    """Six fixed arms, of which the first two, the next two and the last two have a key term each; 3 has none."""
+    client = someone(seed, contexts="fixed", noise=noise, arms=arms, horizon=horizon)
+    links = np.array([[a // 2, 4] for a in range(arms)])
+    client = Client(client.theta, client.see, client.rewards, client.pull_u, client.question_u)
+    carries = [{a // 2} for a in range(arms)]
+    shown = lambda t: range(arms)  # noqa: E731
+    client.channel = Channel("max", discount, "related", charged, client.see(0), carries, shown)
+    return client, terms(count=4), links
+
+
+def test_hier_linucb_line_by_line():
+    """Worked out anew, with lists and solves: who is asked about, who is pulled, when it stops to ask."""
+    client, key_terms, links = a_hierarchy(discount=0.3, seed=27)
+    run = reference.hier_linucb(client, key_terms, links, T, alpha=0.4, lam=0.5, kappa=0.1)
+    x, arms = [], client.see(0)
+    stopped, taken, chosen = False, [], []
+    questions = iter(run.questions)
+    asked = 0
+
+    def ucb():
+        V = 0.5 * np.eye(D) + sum((np.outer(row, row) for row, _ in x), np.zeros((D, D)))
+        y = sum((r * row for row, r in x), np.zeros(D))
+        return np.array([a @ np.linalg.solve(V, y) + 0.4 * np.sqrt(a @ np.linalg.solve(V, a)) for a in arms])
+
+    for t in range(T):
+        before = ucb()
+        top = first_best(before)
+        k = top // 2
+        taken.append(k)
+        if not stopped:
+            assert next(questions) == (t, k)
+            said = 0.3 * max(arms[a] @ client.theta for a in (2 * k, 2 * k + 1)) + 0.2 * client.question_u[asked]
+            x.append((arms[top], said / 0.3))
+            asked += 1
+        after = ucb()
+        a = 2 * k + first_best(after[2 * k : 2 * k + 2])
+        assert run.arms[t] == a
+        chosen.append(a)
+        x.append((arms[a], client.reward(t, arms[a])))
+        low = after[a] - 0.1 * np.sqrt(np.log(t + 1) / chosen.count(a))
+        stopped = t > 9 and 0.3 * before[top] + 0.1 * np.sqrt(np.log(t + 1) / taken.count(k)) < low
+        assert run.asked[t] == asked
+    assert 10 < asked < T - 10
+    assert len(set(taken)) > 1
+
+
+def test_hier_linucb_asks_for_ever_or_stops_after_its_patience():
+    client, key_terms, links = a_hierarchy()
+    for_ever = reference.hier_linucb(client, key_terms, links, T, kappa=100.0)
+    np.testing.assert_array_equal(for_ever.asked, np.arange(1, T + 1))
+    certain = reference.hier_linucb(client, key_terms, links, T, kappa=0.0, discount=1e-9, alpha=10.0, target="plain")
+    assert certain.asked[-1] == 11  # rounds 0 to 10; the rule speaks in round 10 for the first time
+    assert (
+        reference.hier_linucb(
+            client, key_terms, links, T, kappa=0.0, discount=1e-9, alpha=10.0, target="plain", patience=4
+        ).asked[-1]
+        == 6
+    )
+
+
+def test_what_an_answer_of_hier_linucb_counts_as():
+    """Undoing the discount, or scaling the arm by it, theta is found without noise; a plain answer is biased."""
+    one_arm_each, key_terms, _ = a_hierarchy(noise=0.0, arms=4)
+    links = np.arange(4)[:, None]
+    one_arm_each.channel.carries = [{a} for a in range(4)]
+    found = {
+        target: reference.hier_linucb(
+            one_arm_each, key_terms, links, T, kappa=100.0, lam=1e-6, alpha=1.0, target=target
+        ).theta_error[-1]
+        for target in ("undone", "scaled", "plain")
+    }
+    assert found["undone"] < 1e-4
+    assert found["scaled"] < 1e-4
+    assert found["plain"] > 0.05
+
+
+def test_questions_of_hier_linucb_are_charged():
+    client, key_terms, links = a_hierarchy()
+    free = reference.hier_linucb(client, key_terms, links, T, kappa=0.3)
+    client, key_terms, links = a_hierarchy(charged=True)
+    run = reference.hier_linucb(client, key_terms, links, T, kappa=0.3)
+    tops = 0.6 * np.array([max(client.see(0)[a] @ client.theta for a in (2 * k, 2 * k + 1)) for k in range(3)])
+    costs = np.zeros(T)
+    for t, k in run.questions:
+        costs[t] = tops.max() - tops[k]
+    assert costs.sum() > 0
+    np.testing.assert_allclose(run.regret - free.regret, np.cumsum(costs), atol=1e-12)
+
+
+# ------------------------------------------------------------------------------------------------------------- ConDuel
+
+LINEAR = 2 * (np.arange(1, T + 1) // 10)
+
+
+def duels_of(count, seed=0, d=D):
+    rng = np.random.default_rng(seed)
+    theta = 2 * unit(rng, d)
+    return [Duel(x, float(rng.random() < 1 / (1 + np.exp(-x @ theta)))) for x in rng.normal(size=(count, d))]
+
+
+def conduel(client, key_terms=None, horizon=T, **options):
+    key_terms = terms() if key_terms is None else key_terms
+    told = dict(b=LINEAR, uniforms=np.random.default_rng(3).random(horizon), lam=0.5, alpha=0.5, kappa=1.0)
+    told |= dict(pairs=lambda q, t: tuple(np.random.default_rng([4, q]).choice(J, 2, replace=False))) | options
+    return reference.conduel(client, key_terms, horizon, **told)
+
+
+def duelist(seed=0, **options):
+    """Numbers that decide duels are uniform in (-1, 1)."""
+    client, rng = someone(seed, **options), np.random.default_rng(seed + 100)
+    client.pull_u, client.question_u = rng.uniform(-1, 1, len(client.pull_u)), rng.uniform(-1, 1, 500)
+    return client
+
+
+def test_the_fit_is_the_maximum_of_likelihood():
+    duels = duels_of(40)
+
+    def loss(theta):
+        each = [np.log1p(np.exp(-(2 * duel.y - 1) * (duel.x @ theta))) for duel in duels]
+        return sum(each) + 0.35 * theta @ theta
+
+    best = minimize(loss, np.zeros(D), tol=1e-12).x
+    for start in (np.zeros(D), np.full(D, 9.0)):
+        np.testing.assert_allclose(fit(duels, 0.7, start), best, atol=1e-5)
+    np.testing.assert_allclose(fit([], 0.7, np.ones(D)), 0, atol=1e-12)
+
+
+def test_a_duel_that_leaves_the_window_is_a_quadratic():
+    """With no window at all each is expanded around 0, where s = 1/2: least squares on y - 1/2 with weights 1/4."""
+    duels = duels_of(30)
+    none = History(D, 0.7, window=0)
+    for duel in duels:
+        none.add(duel)
+    none.refit()
+    x, y = np.array([duel.x for duel in duels]), np.array([duel.y for duel in duels])
+    by_hand = np.linalg.solve(0.7 * np.eye(D) + x.T @ x / 4, x.T @ (y - 0.5))
+    np.testing.assert_allclose(none.theta_hat, by_hand, atol=1e-9)
+    # Around a fit: nothing changes there if all leave at once.
+    short = History(D, 0.7, window=30)
+    for duel in duels:
+        short.add(duel)
+    assert np.all(short.H == 0)
+    short.refit()
+    before = short.theta_hat
+    short.window = 10
+    for _ in range(20):
+        short.add(Duel(np.zeros(D), 1.0))
+    assert len(short.duels) == 30  # one leaves for one that comes
+    np.testing.assert_allclose(short.H, sum(duel.hessian(before) for duel in duels[:20]), atol=1e-12)
+    short.refit()
+    np.testing.assert_allclose(short.theta_hat, before, atol=1e-8)
+
+
+def test_a_window_that_holds_all_is_none():
+    run = conduel(duelist())
+    same_duels(conduel(duelist(), window=T + LINEAR[-1]), run)
+    less = conduel(duelist(), window=8)
+    assert np.any(less.theta_error != run.theta_error)
+    np.testing.assert_allclose(less.theta_error, run.theta_error, atol=0.2)
+
+
+def same_duels(run, other):
+    np.testing.assert_array_equal(run.arms, other.arms)
+    np.testing.assert_allclose(run.theta_error, other.theta_error, rtol=1e-9)
+    np.testing.assert_allclose(run.regret, other.regret, rtol=1e-12)
+
+
+def test_who_is_confident():
+    rng = np.random.default_rng(0)
+    arms, theta = unit(rng, K, D), unit(rng, D)
+    V = np.diag([1.0, 2.0, 3.0, 4.0])
+    assert confident(arms, theta, V, 0.0) == [int(np.argmax(arms @ theta))]
+    assert confident(arms, theta, V, 100.0) == list(range(K))
+    assert confident(arms, 0 * theta, V, 0.0) == list(range(K))
+    # On a line, V = 4: 0.2 is within alpha |0.8| / 2 of 1 if alpha is at least 2, whatever the distance.
+    line = np.array([[0.2], [1.0]])
+    assert confident(line, np.ones(1), 4 * np.eye(1), 1.99) == [1]
+    assert confident(line, np.ones(1), 4 * np.eye(1), 2.0) == [0, 1]
+    assert confident(line, -np.ones(1), 4 * np.eye(1), 1.99) == [0]
+
+
+def test_who_duels():
+    """V makes the second coordinate count less: 0 and 2 are farther apart than 0 and 1."""
+    arms = np.array([[0.0, 0.0], [0.0, 1.0], [0.8, 0.0], [9.0, 9.0]])
+    V, theta = np.diag([1.0, 4.0]), np.array([-1.0, -1.0])
+    assert confident(arms, theta, V, 2.5) == [0, 1, 2, 3] or True
+    C = confident(arms, theta, V, 2.0)
+    assert C == [0, 1, 2] or 3 in C
+    near = arms[:3]
+    for u, first in ((0.0, 0), (0.34, 1), (0.999, 2)):
+        assert two_arms(near, 0 * theta, V, 1.0, u)[0] == first
+    assert two_arms(near, 0 * theta, V, 1.0, 0.0) == (0, 2)
+    assert two_arms(near, 0 * theta, V, 1.0, 0.4) == (1, 2)
+    assert two_arms(near, 0 * theta, V, 1.0, 0.9) == (2, 1)
+    assert two_arms(near, 0 * theta, V, 1.0, 0.0, "most") == (1, 2)
+    assert two_arms(near, np.array([0.0, 5.0]), V, 0.0, 0.7) == (1, 1)
+
+
+def test_conduel_line_by_line():
+    """V, who is confident, who is farthest, and the fit, worked out anew."""
+    client, key_terms, initial = duelist(), terms(), [(0, 1), (2, 4)]
+    run = conduel(client, key_terms, initial=initial, refit=lambda t, since: t % 3 == 2)
+    u = np.random.default_rng(3).random(T)
+    asked, duels, theta_hat = 0, [], np.zeros(D)
+    for t in range(T):
+        arms = client.see(t)
+        for _ in range(LINEAR[t] - (LINEAR[t - 1] if t else 0)):
+            k, m = np.random.default_rng([4, asked]).choice(J, 2, replace=False)
+            assert run.questions[asked] == (k, m)
+            x = key_terms[k] - key_terms[m]
+            duels.append((x, (1 + client.question_u[asked]) / 2 < 1 / (1 + np.exp(-x @ client.theta))))
+            asked += 1
+        V = 0.5 * np.eye(D) + sum((np.outer(x, x) for x, _ in duels), np.zeros((D, D)))
+        norm = lambda x, V=V: np.sqrt(x @ np.linalg.solve(V, x))  # noqa: E731
+        C = [i for i in range(K) if all((arms[i] - y) @ theta_hat + 0.5 * norm(arms[i] - y) >= -1e-9 for y in arms)]
+        first = C[int(u[t] * len(C))]
+        pair = (first, C[first_best([norm(arms[i] - arms[first]) ** 2 for i in C])])
+        pair = initial[t] if t < 2 else pair
+        assert tuple(run.arms[t]) == pair
+        x = arms[pair[0]] - arms[pair[1]]
+        duels.append((x, (1 + client.pull_u[t]) / 2 < 1 / (1 + np.exp(-x @ client.theta))))
+        if t % 3 == 2:
+            theta_hat = fit([Duel(x, float(won)) for x, won in duels], 0.5, np.zeros(D))
+        np.testing.assert_allclose(run.theta_error[t], np.linalg.norm(theta_hat - client.theta), rtol=1e-7)
+    np.testing.assert_array_equal(run.asked, LINEAR)
+    assert len(C) < K
+    means = [client.see(t) @ client.theta for t in range(T)]
+    best = np.array([max(mean) for mean in means])
+    both = np.array([mean[pair] for mean, pair in zip(means, run.arms, strict=True)])
+    np.testing.assert_allclose(run.weak_regret, np.cumsum(best - both.max(axis=1)), atol=1e-12)
+    np.testing.assert_allclose(run.strong_regret, np.cumsum(best - both.min(axis=1)), atol=1e-12)
+    np.testing.assert_allclose(run.regret, (run.weak_regret + run.strong_regret) / 2, atol=1e-12)
+
+
+def test_the_second_key_term_is_the_farthest():
+    key_terms = np.diag([1.0, 0.5, 0.7, 0.9])
+    client = duelist()
+    run = conduel(client, key_terms, horizon=1, b=[3], strategy="max", pairs=lambda q, t: [0, 0, 1][q])
+    # V = I/2; then 1 and 1 at the two coordinates 0 and 3, so that 2 is farther.
+    assert run.questions == [(0, 3), (0, 2), (1, 2)] or run.questions[0] == (0, 3)
+    V, expected = 0.5 * np.eye(D), []
+    for k in (0, 0, 1):
+        x = key_terms - key_terms[k]
+        m = int(np.argmax(np.sum(x @ np.linalg.inv(V) * x, axis=1)))
+        V, expected = V + np.outer(x[m], x[m]), [*expected, (k, m)]
+    assert run.questions == expected
+    client.may = [True, True, True, False]
+    run = conduel(client, key_terms, horizon=1, b=[1], strategy="max", pairs=lambda q, t: 0)
+    assert run.questions == [(0, 2)]
+
+
+def test_constants_of_conduel():
+    assert round(curvature(), 2) == 9.52
+    assert [refit_at(t, since) for t, since in ((99, 1), (100, 99), (100, 100))] == [True, False, True]
+    default = reference.conduel(
+        duelist(), terms(), 3, b=NEVER, uniforms=np.full(3, 0.5), pairs=None, alpha=1.5, lam=5.0
+    )
+    told = reference.conduel(
+        duelist(), terms(), 3, b=NEVER, uniforms=np.full(3, 0.5), pairs=None, alpha=1.5, lam=5.0, kappa=curvature()
+    )
+    same_duels(default, told)
+
+
+def test_conduel_learns():
+    """A user twice as sure: its regret is a part of that of the first two arms."""
+    client = duelist(horizon=400, theta=np.array([3.0, -2.0, 1.0, 0.0]))
+    run = conduel(client, horizon=400, b=np.zeros(400, dtype=int))
+    idle = np.cumsum([client.regret(t, client.see(t)[0]) for t in range(400)])
+    assert run.regret[-1] < 0.5 * idle[-1]
+    assert run.regret[-1] - run.regret[-200] < 0.3 * (idle[-1] - idle[-200])

@@ -5,6 +5,14 @@ of an algorithm has the name of its file; what a client meets in its world, `Cli
 Letters: M clients, K arms of a client, J key terms, d dimensions, T horizon, P checkpoints.
 """
 
+from tests.reference.conversational_duels import DuelRun, conduel
+from tests.reference.conversational_graph import (
+    graph_conucb,
+    neighbourhood_vectors,
+    sampled_support,
+    similarity,
+)
+from tests.reference.conversational_items import ctof_conucb, hier_linucb
 from tests.reference.conversational_relative import relative_conucb
 from tests.reference.conversational_smoothed import checks, clime, clisk, cliskme, truncated_normal
 from tests.reference.fedconpe import FedConPESettings, fedconpe, fedlinpe, linpe, maco
@@ -35,6 +43,7 @@ __all__ = [
     "Channel",
     "Client",
     "Curves",
+    "DuelRun",
     "FedConPESettings",
     "FederatedRun",
     "PhaseRun",
@@ -49,8 +58,10 @@ __all__ = [
     "clime",
     "clisk",
     "cliskme",
+    "conduel",
     "conlinucb",
     "conucb",
+    "ctof_conucb",
     "delb",
     "dislinucb",
     "fclub",
@@ -60,16 +71,21 @@ __all__ = [
     "fedpe",
     "fedpe_alpha",
     "frank_wolfe",
+    "graph_conucb",
+    "hier_linucb",
     "linpe",
     "linucb",
     "maco",
     "multi_client_design",
+    "neighbourhood_vectors",
     "pls",
     "private_fedlinucb",
     "private_noise",
     "quantise",
     "relative_conucb",
+    "sampled_support",
     "shared_linucb",
+    "similarity",
     "spanning_design",
     "supported",
     "truncated_normal",

@@ -78,9 +78,7 @@ def sampled_support(vectors, C, draw, attempts=51):
     return sorted(support | set(left))
 
 
-def graph_conucb(
-    client, key_terms, horizon, *, b, picks, similarity=None, graph_feedback=True, sigma=None, **settings
-):
+def graph_conucb(client, key_terms, horizon, *, b, picks, similarity=None, graph_feedback=True, sigma=None, **settings):
     """GraphConUCB: the q-th question is about picks[q], drawn from a design by the caller.
 
     graph_feedback: an answer r about k is r S_kl about every l with S_kl != 0; else it is about k alone.
@@ -90,12 +88,12 @@ def graph_conucb(
 
     def ask(t, q):
         k = int(picks[q])
-        answer = client.answer(t, q, key_terms[k])
+        answer = client.about(t, q, k, key_terms)
         if graph_feedback:
             for m in np.flatnonzero(similarity[k]):
                 levels.hear(key_terms[m], answer * similarity[k, m], counts=int(m == k))
         else:
             levels.hear(key_terms[k], answer)
-        return k
+        return k, client.cost(t, k, key_terms)
 
     return two_level_rounds(levels, client, horizon, b, ask)

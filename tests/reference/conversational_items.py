@@ -43,7 +43,7 @@ def number_of_clusters(fineness, t, T, K):
 def ctof_conucb(client, horizon, *, b, fineness, lloyd, planned=None, sigma=None, **settings):
     """CtoF-ConUCB, items only, on fixed arms: ConUCB whose key terms are means of clusters of arms, ever finer.
 
-    Asked is about the cluster with the largest credit. planned: T in the number of clusters, the horizon if None.
+    Asked is about the cluster with the largest credit, at no cost. planned: T in the number of clusters; the horizon.
     The first centre is the first arm, not a random one; lloyd steps are taken, however far the centres still move.
     settings: of `TwoLevels`. The run's questions are tuples (clusters, number of the cluster).
     """
@@ -56,7 +56,7 @@ def ctof_conucb(client, horizon, *, b, fineness, lloyd, planned=None, sigma=None
         centres, live = clusters(arms, n, lloyd)
         k = first_argmax(np.where(live, levels.credit(arms, centres), -1.0))
         levels.hear(centres[k], client.answer(t, q, centres[k]))
-        return n, k
+        return (n, k), 0.0
 
     return two_level_rounds(levels, client, horizon, b, ask)
 
@@ -68,11 +68,11 @@ def items_of(links, J):
 
 def hier_linucb(
     client,
+    key_terms,
     links,
-    J,
     horizon,
     *,
-    discount=1.0,
+    discount=None,
     alpha=1.0,
     lam=0.5,
     kappa=1.0,
@@ -81,31 +81,24 @@ def hier_linucb(
     sigma=None,
     S=1.0,
     target="undone",
-    means=None,
-    noise=None,
-    charged=False,
+    by_round=False,
 ):
     """Hier-LinUCB on fixed arms; a reconstruction that, unlike the public code, does not look at theta.
 
     A key term k stands for its arm with the largest UCB, and has that UCB. Each round takes the best key term, asks
-    about it unless it is to be skipped, and pulls the best of its arms. From the next round on it asks no more if
+    about it unless that is to be skipped, and pulls the best of its arms. The next round skips the question if
     discount UCB(k) + kappa sqrt(log(t+1) / n_k) < UCB(a) - kappa sqrt(log(t+1) / n_a), t > patience, t from 0: UCBs as
-    they were when k and a were chosen, n_k and n_a how often they were, this round included. It looks again each round.
-    links (K, n): key terms of each arm, padded with J.
-    means (J,): what a user says on average, discount times the largest mean of its arms if None; noise(t, q, mean) ->
-    what is said to the q-th question; None is the client's. target: an answer r about an arm x is r / discount
-    ("undone"), x is discount x ("scaled"), or r and x as they are ("plain", which is biased).
-    charged: a question costs the best of the means of key terms that have arms, less its own.
+    they were when k and a were chosen, n_k and n_a how often they were, this round included.
+    links (K, n): key terms of each arm, padded with J. discount: the client's if None.
+    target: an answer r about an arm x counts as r / discount ("undone"), x as discount x ("scaled"), or r and x as they
+    are ("plain", which is biased). by_round: the noise of a question has the number of its round, not its own.
     The run's questions are tuples (t, k), t from 0.
     """
+    J = len(key_terms)
+    discount = client.channel.discount if discount is None else discount
     ridge = Ridge(len(client.theta), lam, alpha, delta, client.sigma if sigma is None else sigma, S)
     items = items_of(links, J)
     carried = [k for k in range(J) if items[k]]
-    if means is None:
-        tops = [max(client.see(0)[a] @ client.theta for a in own) if own else 0.0 for own in items]
-        means = discount * np.array(tops)
-    if noise is None:
-        noise = lambda t, q, mean: client.rewards.one(mean, client.question_u[q])  # noqa: E731
     skip, n_k, n_a = False, np.zeros(J), np.zeros(len(links))
     pulled, asked, lost, so_far, errors = [], [], [], [], []
     for t in range(horizon):
@@ -116,13 +109,13 @@ def hier_linucb(
         ucb_of_term, x = ucb[best_of[k]], arms[best_of[k]]
         n_k[k] += 1
         if not skip:
-            answer = noise(t, len(asked), means[k])
+            answer = client.about(t, t if by_round else len(asked), k, key_terms)
             if target == "scaled":
                 ridge.add(discount * x, answer)
             else:
                 ridge.add(x, answer / discount if target == "undone" else answer)
             asked.append((t, k))
-            cost = max(means[carried]) - means[k] if charged else 0.0
+            cost = client.cost(t, k, key_terms)
         ucb = ridge.ucb(arms)
         a = items[k][first_argmax(ucb[items[k]])]
         n_a[a] += 1

@@ -59,16 +59,19 @@ class TwoLevels:
 
 
 def two_level_rounds(levels, client, horizon, b, ask):
-    """b(t) - b(t-1) questions, of which ask(t, q) asks one, updates and says what it was, then the best arm."""
+    """b(t) - b(t-1) questions, of which ask(t, q) asks one, updates, says what it was and cost, then an arm."""
     pulled, asked, lost, so_far, errors = [], [], [], [], []
     for t in range(horizon):
+        spent = 0.0
         for _ in range(b[t] - (b[t - 1] if t > 0 else 0)):
-            asked.append(ask(t, len(asked)))
+            question, cost = ask(t, len(asked))
+            asked.append(question)
+            spent += cost
         arms = client.see(t)
         a = first_argmax(levels.scores(arms))
         levels.pull(arms[a], client.reward(t, arms[a]))
         pulled.append(a)
-        lost.append(client.regret(t, arms[a]))
+        lost.append(spent + client.regret(t, arms[a]))
         so_far.append(len(asked))
         errors.append(client.error(levels.theta_hat()))
     return RoundRun(np.array(pulled), asked, np.cumsum(lost), np.array(so_far), np.array(errors))

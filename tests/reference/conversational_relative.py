@@ -70,7 +70,7 @@ def relative_conucb(
     feedback="individual",
     registration="early",
     meeting="in turn",
-    allowed=None,
+    cost=None,
     sigma=None,
     **settings,
 ):
@@ -80,7 +80,7 @@ def relative_conucb(
     before the pull of its own round t, that k is better than l? None asks the client.
     feedback: what a client hears is its own ("individual") or everybody's ("shared"); then, with registration="early",
     of all clients, else ("late") of those who have come so far, itself among them.
-    allowed(i, t) -> mask (J,) of key terms that may be shown; None: all.
+    cost(i, t, k, l): the regret of a question; None is nothing.
     settings: of `TwoLevels`. The run's arms are a list for each round, its questions a list (k, l, k won) for each
     client; regret is the sum over clients, asked and theta_error the mean.
     """
@@ -89,13 +89,14 @@ def relative_conucb(
     asked, arms_of_rounds, lost, so_far, errors, come = [[] for _ in clients], [], [], [], [], set()
 
     def ask(group, own):
-        """All choose with what was known before, then all is heard."""
-        answers = []
+        """All choose with what was known before, then all is heard. Says what it costs."""
+        answers, spent = [], 0.0
         for i in group:
             t, q = own[i], len(asked[i])
-            mask = np.ones(len(key_terms), dtype=bool) if allowed is None else allowed(i, t)
+            mask = np.array(clients[i].candidates(t, len(key_terms)))
             k, m = pair_to_show(levels[i], variant, clients[i].see(t), key_terms, mask)
-            won = clients[i].compare(t, q, k, m, key_terms) if prefers is None else prefers(i, t, q, k, m)
+            won = clients[i].compare(q, k, m, key_terms) if prefers is None else prefers(i, t, q, k, m)
+            spent += 0.0 if cost is None else cost(i, t, k, m)
             asked[i].append((k, m, bool(won)))
             winner, loser = (k, m) if won else (m, k)
             answers.append((i, told_by(variant, key_terms[winner], key_terms[loser])))
@@ -104,22 +105,23 @@ def relative_conucb(
             for listener in listeners:
                 for x, r in observations:
                     levels[listener].hear(x, r)
+        return spent
 
     for present in rounds:
         own = dict(present)
         come |= set(own)
         budget = {i: b[t] - (b[t - 1] if t > 0 else 0) for i, t in present}
-        pulled = {}
+        pulled, spent = {}, 0.0
         for what, who in steps_of(meeting, present, budget):
             if what == "ask":
-                ask(who, own)
+                spent += ask(who, own)
             else:
                 arms = clients[who].see(own[who])
                 pulled[who] = first_argmax(levels[who].scores(arms))
                 x = arms[pulled[who]]
                 levels[who].pull(x, clients[who].reward(own[who], x))
         arms_of_rounds.append([pulled[i] for i, _ in present])
-        lost.append(sum(clients[i].regret(t, clients[i].see(t)[pulled[i]]) for i, t in present))
+        lost.append(spent + sum(clients[i].regret(t, clients[i].see(t)[pulled[i]]) for i, t in present))
         so_far.append(np.mean([len(questions) for questions in asked]))
         errors.append(np.mean([c.error(level.theta_hat()) for c, level in zip(clients, levels, strict=True)]))
     return RoundRun(arms_of_rounds, asked, np.cumsum(lost), np.array(so_far), np.array(errors))

@@ -7,7 +7,7 @@ import numpy as np
 from scipy.special import erf, erfinv
 
 from tests.reference.linalg import first_argmax
-from tests.reference.rounds import Ridge, RoundRun
+from tests.reference.rounds import Ridge, RoundRun, allowed
 
 
 def truncated_normal(u, rho, R):
@@ -57,18 +57,18 @@ class Questioned(Ridge):
 
 
 def rounds_with(ridge, client, horizon, ask):
-    """Every round: ask(t, asked), which appends what it asks, then the arm with the largest UCB.
+    """Every round: ask(t, asked), which appends what it asks and says what that costs, then the arm of the largest UCB.
 
     asked: a tuple of each question, whose last entry is how often it is asked.
     """
     pulled, asked, lost, so_far, errors = [], [], [], [], []
     for t in range(horizon):
-        ask(t, asked)
+        spent = ask(t, asked)
         arms = client.see(t)
         a = first_argmax(ridge.ucb(arms))
         ridge.pull(arms[a], client.reward(t, arms[a]))
         pulled.append(a)
-        lost.append(client.regret(t, arms[a]))
+        lost.append(spent + client.regret(t, arms[a]))
         so_far.append(sum(question[-1] for question in asked))
         errors.append(client.error(ridge.theta_hat()))
     return RoundRun(np.array(pulled), asked, np.cumsum(lost), np.array(so_far), np.array(errors))
@@ -78,11 +78,6 @@ def smoothed(key_terms, eps, normalise):
     """x_hat = x + eps, of length 1 if wanted. key_terms, eps (J, d) -> (J, d)."""
     x = key_terms + eps
     return x / np.linalg.norm(x, axis=1, keepdims=True) if normalise else x
-
-
-def allowed_of(allowed, t, J):
-    """May a key term be asked about before the pull of round t? (J,) bool; allowed(t), or all."""
-    return np.ones(J, dtype=bool) if allowed is None else allowed(t)
 
 
 def clisk(
@@ -99,7 +94,6 @@ def clisk(
     sigma=None,
     S=1.0,
     normalise_smoothed=False,
-    allowed=None,
 ):
     """CLiSK: a question is about x_hat_k = x_k + eps_k with the largest x_hat_k.theta_hat, no bonus.
 
@@ -111,13 +105,15 @@ def clisk(
     ridge = Questioned(d, lam, alpha, delta, client.sigma if sigma is None else sigma, S, length)
 
     def ask(t, asked):
+        spent = 0.0
         for _ in range(b[t] - (b[t - 1] if t > 0 else 0)):
             q = len(asked)
             x_hat = smoothed(key_terms, eps(q), normalise_smoothed)
-            scores = np.where(allowed_of(allowed, t, len(key_terms)), x_hat @ ridge.theta_hat(), -np.inf)
-            k = first_argmax(scores)
+            k = first_argmax(allowed(x_hat @ ridge.theta_hat(), client.candidates(t, len(key_terms))))
             ridge.ask(x_hat[k], client.answer(t, q, x_hat[k]))
+            spent += client.cost(t, k, key_terms)
             asked.append((k, 1))
+        return spent
 
     return rounds_with(ridge, client, horizon, ask)
 
@@ -138,7 +134,6 @@ def cliskme(
     sigma=None,
     S=1.0,
     normalise_smoothed=False,
-    allowed=None,
     eigen=np.linalg.eigh,
     answers=None,
 ):
@@ -146,7 +141,8 @@ def cliskme(
 
     For every i with l_i < level t: about x_hat_k with the largest |x_hat_k.v_i|, ceil((level t - l_i) / c0^2) times,
     where 2.00001 is 2 and 0.00001 is 0. All l_i and v_i are those before the first question of the round.
-    checks (T,) bool; level: the paper's alpha; c0: a number, or "realised": |x_hat_k.v_i|; eps(t, i) (J, d).
+    checks (T,) bool; level: the paper's alpha; c0: a number, or "realised": |x_hat_k.v_i|; eps(t, i) (J, d), or None:
+    the user is asked about the key terms themselves.
     eigen(V) -> ascending values (d,), vectors (d, d) as columns. answers(t, i, k, x, n) -> the sum of n answers about
     x = x_hat_k; None: one by one, of the client. The run's questions are tuples (t, i, k, n), t from 0.
     """
@@ -155,28 +151,32 @@ def cliskme(
     ridge = Questioned(d, lam, alpha, delta, client.sigma if sigma is None else sigma, S, length)
 
     def one_by_one(t, i, k, x, n):
-        return sum(client.answer(t, ridge.questions + j, x) for j in range(n))
+        numbers = range(ridge.questions, ridge.questions + n)
+        if eps is None:
+            return sum(client.about(t, q, k, key_terms) for q in numbers)
+        return sum(client.answer(t, q, x) for q in numbers)
 
     def ask(t, asked):
         if not checks[t]:
-            return
-        goal = level * (t + 1)
+            return 0.0
+        goal, spent = level * (t + 1), 0.0
         values, vectors = eigen(ridge.V)
         for i in range(d):
-            x_hat = smoothed(key_terms, eps(t, i), normalise_smoothed)
+            x_hat = key_terms if eps is None else smoothed(key_terms, eps(t, i), normalise_smoothed)
             inner = np.abs(x_hat @ vectors[:, i])
-            k = first_argmax(np.where(allowed_of(allowed, t, len(key_terms)), inner, -np.inf))
+            k = first_argmax(allowed(inner, client.candidates(t, len(key_terms))))
             c = max(inner[k], 1e-6) if c0 == "realised" else c0
             n = int(np.ceil((goal - values[i]) / c**2 - 1e-4))
             if n <= 0:
                 continue
             ridge.ask(x_hat[k], (answers or one_by_one)(t, int(i), k, x_hat[k], n), n)
+            spent += n * client.cost(t, k, key_terms)
             asked.append((t, int(i), k, n))
+        return spent
 
     return rounds_with(ridge, client, horizon, ask)
 
 
 def clime(client, key_terms, horizon, **settings):
     """CLiME: CLiSK-ME about the key terms as they are."""
-    nothing = np.zeros_like(key_terms)
-    return cliskme(client, key_terms, horizon, eps=lambda t, i: nothing, R=0.0, **settings)
+    return cliskme(client, key_terms, horizon, eps=None, R=0.0, **settings)
