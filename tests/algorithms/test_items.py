@@ -147,11 +147,11 @@ def test_it_needs_no_key_terms():
 @pytest.mark.parametrize(
     ("algorithm", "world"),
     [
-        (fb.HierLinUCB(), fb.World(answers="max", discount=0.5, charged=True)),
+        (fb.HierLinUCB(kappa=0.5), fb.World(answers="max", discount=0.5, charged=True)),
         (fb.HierLinUCB(alpha="theory", kappa=0.3, lam=1.0), fb.World(answers="max", discount=0.8, arrivals="one")),
         (fb.HierLinUCB(gamma=0.6, kappa=0.1, alpha=0.3), fb.World(answers="max", charged=True, preferences="own")),
     ],
-    ids=["default", "theory", "another discount"],
+    ids=["charged", "theory", "another discount"],
 )
 def test_hier_linucb_equals_the_oracle(algorithm, world):
     found = play(algorithm, world, arms=ARMS)
