@@ -4,9 +4,12 @@ Those that ask questions are in `conversational`, those with a server in `federa
 """
 
 from fedbandit_jax.algorithms.conversational.armcon import ArmCon
+from fedbandit_jax.algorithms.conversational.conduel import ConDuel
 from fedbandit_jax.algorithms.conversational.conlinucb import ConLinUCB
 from fedbandit_jax.algorithms.conversational.conucb import ConUCB
+from fedbandit_jax.algorithms.conversational.ctof_conucb import CtoFConUCB
 from fedbandit_jax.algorithms.conversational.graph_conucb import GraphConUCB
+from fedbandit_jax.algorithms.conversational.hier_linucb import HierLinUCB
 from fedbandit_jax.algorithms.conversational.relative_conucb import RelativeConUCB
 from fedbandit_jax.algorithms.conversational.shared_relative_conucb import SharedRelativeConUCB
 from fedbandit_jax.algorithms.federated.async_linucb import AsyncLinUCB
@@ -30,14 +33,17 @@ __all__ = [
     "PLS",
     "ArmCon",
     "AsyncLinUCB",
+    "ConDuel",
     "ConLinUCB",
     "ConUCB",
+    "CtoFConUCB",
     "DisLinUCB",
     "FedConPE",
     "FedLinPE",
     "FedLinUCB",
     "FedPE",
     "GraphConUCB",
+    "HierLinUCB",
     "LinPE",
     "LinUCB",
     "PrivateFedLinUCB",

@@ -1,7 +1,7 @@
 """What a learner of the round clock sees: its client, and the user who answers its questions."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import jax
@@ -111,6 +111,11 @@ class Questions:
     def about(self, i: Number, k: Number, n: Real | None = None) -> Float[Array, ""]:
         """What the user says of key term number k, as `World.answers` has it; with n, the sum of n such answers."""
         return self._say(i, self._mean_about(k), n)
+
+    def of(self, vectors: Float[Array, "n d"]) -> "Questions":
+        """The same questions, with vectors in the place of the key terms, where answers are means."""
+        assert self._stage.world.answers == "mean"
+        return replace(self, _stage=self._stage._replace(key_terms=vectors))
 
     def compare(self, i: Number, k: Number, l: Number) -> Bool[Array, ""]:  # noqa: E741, a key term as k is
         """Does the user prefer key term k to l? Each expected answer has Gaussian noise of its own."""

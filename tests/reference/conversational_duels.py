@@ -98,6 +98,8 @@ def confident(arms, theta_hat, V, alpha):
 def two_arms(arms, theta_hat, V, alpha, u, pairing="farthest"):
     """Who duels: u in [0, 1) picks a1 among the confident, a2 is the confident arm farthest from it in |.|_{V^-1}.
 
+    Or u is a function that picks one of a list of arms: a lot for each arm decides without counting them.
+
     pairing="most": the pair a1 <= a2 that is farthest apart, ties by a1, then a2; u does not matter.
     """
     C = confident(arms, theta_hat, V, alpha)
@@ -105,7 +107,7 @@ def two_arms(arms, theta_hat, V, alpha, u, pairing="farthest"):
     if pairing == "most":
         pairs = [(a, b) for a in C for b in C if a <= b]
         return pairs[first_argmax(np.array([distances[pair] for pair in pairs]))]
-    a1 = C[min(int(u * len(C)), len(C) - 1)]
+    a1 = u(C) if callable(u) else C[min(int(u * len(C)), len(C) - 1)]
     return a1, C[first_argmax(distances[a1][C])]
 
 
