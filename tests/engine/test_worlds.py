@@ -32,6 +32,7 @@ PHASES = {
 REFUSED = {
     "DELB": PHASES | {"arm_sets='own'": "divides the pulls of arms that all clients have"},
     "FedConPE": PHASES | {"shared_noise=True": "sums up the answers of a whole phase"},
+    "MACO": PHASES | {"shared_noise=True": "sums up the answers of a whole phase"},
     "FedLinPE": PHASES,
     "FedPE": PHASES,
     "LinPE": PHASES,
