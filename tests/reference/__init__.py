@@ -5,6 +5,7 @@ of an algorithm has the name of its file; what a client meets in its world, `Cli
 Letters: M clients, K arms of a client, J key terms, d dimensions, T horizon, P checkpoints.
 """
 
+from tests.reference.conversational_smoothed import checks, clime, clisk, cliskme, truncated_normal
 from tests.reference.fedconpe import FedConPESettings, fedconpe, fedlinpe, linpe, maco
 from tests.reference.federated import (
     FederatedRun,
@@ -41,7 +42,11 @@ __all__ = [
     "armcon",
     "async_linucb",
     "barycentric_spanner",
+    "checks",
     "clients_of",
+    "clime",
+    "clisk",
+    "cliskme",
     "conlinucb",
     "conucb",
     "delb",
@@ -64,6 +69,7 @@ __all__ = [
     "shared_linucb",
     "spanning_design",
     "supported",
+    "truncated_normal",
     "uniform",
     "users_served",
     "who_plays",
