@@ -28,8 +28,8 @@ from fedbandit_jax.worlds.stage import BLOCK, EACH_CLIENT, Alone, Round, Stage, 
 from fedbandit_jax.worlds.world import World
 
 CHOICES = 2  # of a client's keys, after those of rewards and questions: of the learner's own choices
-# Blocks between exact recomputations, 2048 rounds. Relative to float64, the means of float32 stay within 1e-4; of widths,
-# those of the arms that are pulled most are off by a tenth after 10^4 rounds, and by 1e-3 after 10^5 (benchmarks/drift.py).
+# Blocks between exact recomputations, 2048 rounds. The means of float32 stay within 1e-4; of the widths, those of the
+# arms pulled most are off by a tenth after 10^4 rounds, and by 1e-3 after 10^5 (benchmarks/drift.py).
 REFRESH = 32
 
 

@@ -48,6 +48,13 @@ REFUSED = {
         "candidates='related'": "asks about any key term",
         "charged=True": "does not tell what its questions cost",
     },
+    "MACO": PHASES
+    | {
+        "shared_noise=True": "sums up the answers of a whole phase",
+        "answers='max'": "learns from answers that are linear in theta",
+        "candidates='related'": "asks about any key term",
+        "charged=True": "does not tell what its questions cost",
+    },
     "FedLinPE": PHASES,
     "FedPE": PHASES,
     "LinPE": PHASES,
