@@ -105,7 +105,7 @@ class GraphConUCB(ConUCB):
 
         (gram, moment), info = ask_in_turn(questions, one, (state.gram, state.moment))
         asked = state._replace(gram=gram, moment=moment, questions=state.questions + questions.count)
-        return self.refresh(asked, client), info
+        return self.believe(asked, client), info
 
 
 def no_graph(of: str) -> str:

@@ -64,7 +64,7 @@ class RelativeConUCB(ConUCB):
         known = (state.gram, state.moment, state.inverse)
         (gram, moment, _), info = self.compare(known, shadow_of_arms(state, client), client, questions)
         heard = state.questions + self.rows * questions.count
-        return self.refresh(state._replace(gram=gram, moment=moment, questions=heard), client), info
+        return self.believe(state._replace(gram=gram, moment=moment, questions=heard), client), info
 
     def compare(
         self, known: Known, onto_terms: Float[Array, "d d"], client: Client, questions: Questions
