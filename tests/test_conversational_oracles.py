@@ -6,7 +6,7 @@ from scipy.stats import truncnorm
 
 from tests import reference
 from tests.oracle_clients import LOG, NEVER, D, Heard, J, T, same_run, seen, someone, terms, unit, unit_rows
-from tests.reference import FedConPESettings, Rewards
+from tests.reference import Channel, Client, FedConPESettings, Rewards
 from tests.reference.conversational_smoothed import Questioned
 
 # -------------------------------------------------------------------------------------------------------------- MACO
@@ -291,3 +291,33 @@ def test_answers_may_come_all_at_once():
     x = np.vstack([seen(client, at_once), *(n * [key_terms[k]] for _, _, k, n in at_once.questions)])
     error = np.linalg.norm(0.2 * np.linalg.inv(0.2 * np.eye(D) + x.T @ x) @ client.theta)
     np.testing.assert_allclose(at_once.theta_error[-1], error, rtol=1e-9)
+
+
+def test_questions_are_charged_and_key_terms_answered_for_by_their_arms():
+    """What is said of a key term is what its best arm is worth; of a vector, what the vector is."""
+    key_terms, pool = terms(), terms(5, 3)
+    carries, told = [{0, 1, 2}, {3, 4}, {5, 6}], dict(checks=reference.checks("exponential", T), level=0.4, c0=0.6)
+
+    def played(charged, run):
+        base = someone()
+        client = Client(base.theta, base.see, base.rewards, base.pull_u, base.question_u)
+        client.channel = Channel("max", 0.8, charged=charged, pool=pool, carries=carries)
+        return run(client)
+
+    means = 0.8 * (pool @ someone().theta)[[0, 0, 0, 1, 1, 2, 2]]
+    for oracle, options in (
+        (reference.clime, told),
+        (reference.cliskme, told | dict(eps=shaken())),
+        (reference.clisk, dict(b=LOG, eps=shaken())),
+    ):
+        free, charged = (played(on, lambda c, o=oracle, kw=options: o(c, key_terms, T, **kw)) for on in (False, True))
+        cost = sum(question[-1] * (means.max() - means[question[-2]]) for question in charged.questions)
+        assert cost > 0
+        np.testing.assert_allclose(charged.regret[-1] - free.regret[-1], cost, rtol=1e-9)
+    heard = []
+    client = someone()
+    client.channel = Channel("max", 0.8, pool=pool, carries=carries)
+    client.say = lambda t, q, mean: heard.append(mean) or mean
+    client.about = lambda t, q, k, rows: Client.about(client, t, q, k, rows)
+    run = reference.clime(client, key_terms, 1, checks=[True], level=0.4, c0=0.6, lam=0.1)
+    np.testing.assert_allclose(heard, np.concatenate([n * [means[k]] for _, _, k, n in run.questions]))

@@ -6,7 +6,7 @@ from scipy.optimize import minimize
 
 from tests import reference
 from tests.oracle_clients import LOG, NEVER, THEORY, D, J, K, T, first_best, same_run, someone, terms, unit
-from tests.reference import who_plays
+from tests.reference import Channel, who_plays
 from tests.reference.conversational_duels import Duel, History, confident, curvature, fit, refit_at, two_arms
 from tests.reference.conversational_levels import TwoLevels, two_level_rounds
 from tests.reference.conversational_relative import VARIANTS, pair_to_show, told_by
@@ -368,6 +368,18 @@ def test_the_second_key_term_is_the_farthest():
     client.may = [True, True, True, False]
     run = conduel(client, key_terms, horizon=1, b=[1], strategy="max", pairs=lambda q, t: 0)
     assert run.questions == [(0, 2)]
+
+
+def test_questions_about_two_are_charged():
+    key_terms = terms()
+    means, free, dear = key_terms @ duelist().theta, duelist(), duelist()
+    dear.channel = Channel(charged=True)
+    run, charged = conduel(free), conduel(dear)
+    cost = sum(means.max() - (means[k] + means[m]) / 2 for k, m in run.questions)
+    for name in ("regret", "weak_regret", "strong_regret"):
+        np.testing.assert_allclose(getattr(charged, name)[-1] - getattr(run, name)[-1], cost, rtol=1e-9)
+    run, charged = (relative([free], who_plays(T, 1), cost=cost) for cost in (None, lambda i, t, k, m: 0.25))
+    np.testing.assert_allclose(charged.regret - run.regret, 0.25 * LOG, atol=1e-12)
 
 
 def test_constants_of_conduel():
