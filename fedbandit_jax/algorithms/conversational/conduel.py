@@ -52,9 +52,12 @@ class ConDuel(RoundAlgorithm):
     and does not count their regret; here they are rounds like all others.
 
     theta_hat is fitted anew after each of the first `every` rounds, and then as soon as there are so many new duels,
-    as in the public code, whose versions differ in these numbers. The last `window` duels are kept as they are and older ones as a
-    quadratic, the expansion of their likelihood around the estimate of the time at which they left: so memory does not
-    grow with the horizon. A window of all duels and questions gives the exact estimate.
+    as in the public code, whose versions differ in these numbers. The last `window` duels are kept as they are and
+    older ones as a quadratic, the expansion of their likelihood around the estimate of the time at which they left: so
+    memory does not grow with the horizon. A window of all duels and questions gives the exact estimate.
+
+    On fixed arms C may shrink to a single arm, which then duels with itself: from there on only questions teach
+    anything. The constants of the public code, which redraws arms, let that happen early; a larger alpha delays it.
 
     When: users compare, and do not rate.
 
@@ -95,9 +98,8 @@ class ConDuel(RoundAlgorithm):
     def start(self, client: Client) -> State:
         d, dtype = client.arms.shape[1], client.arms.dtype
         zero, inverse = jnp.zeros((d, d), dtype), jnp.eye(d, dtype=dtype) / jnp.asarray(self.prior(), dtype)
-        return State(
-            logistic.start(d, self.window, dtype), zero, inverse, of_pairs(client, inverse), jnp.int32(0), jnp.int32(0)
-        )
+        duels, none = logistic.start(d, self.window, dtype), jnp.int32(0)
+        return State(duels, zero, inverse, of_pairs(client, inverse), none, none)
 
     def prior(self) -> Float[Array, ""]:
         """lam kappa."""

@@ -29,8 +29,8 @@ class CtoFConUCB(ConUCB):
     $$ n(t) = \min\left( \left\lfloor K \log_2\left(1 + \delta_c \frac{t}{T}\right) \right\rfloor + 1, \; K \right) $$
 
     Before a question in round t + 1 the K arms are put into n(t) clusters. Centres are found greedily, each as far as
-    it can be from those before it. Then come `lloyd` steps of K-means: arms go to the nearest centre, and centres to the
-    mean of their arms. The user is asked about a centre, and the rest is ConUCB: the credit, both regressions, and
+    it can be from those before it. Then come `lloyd` steps of K-means: arms go to the nearest centre, and centres to
+    the mean of their arms. The user is asked about a centre, and the rest is ConUCB: the credit, both regressions, and
     lam, lam_t, alpha, alpha_t. A cluster that K-means leaves empty is not asked about.
 
     delta_c says how fast clusters become single arms: from round T / delta_c on they are. T is the horizon; with

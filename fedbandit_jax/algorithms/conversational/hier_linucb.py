@@ -81,13 +81,12 @@ class HierLinUCB(LinUCB):
         zero, no_term = jnp.zeros_like(ridge.log_det), jnp.int32(len(client.key_terms))
         return State(ridge, jnp.zeros(len(client.key_terms), zero.dtype), zero, jnp.bool_(True), no_term, zero)
 
-    def ask(self, state: State, client: Client, questions: Questions) -> tuple[State, Info]:  # type: ignore[override]
-        ridge, J = state.ridge, len(client.key_terms)
-        ucb = self.ucb(ridge, client)
-        ucb = jnp.where((client.links < J).any(axis=1), ucb, -jnp.inf)
+    def ask(self, state: State, client: Client, questions: Questions) -> tuple[State, Info]:
+        ridge, links, J = state.ridge, links_of(client), len(client.key_terms)
+        ucb = jnp.where(jnp.less(links, J).any(axis=1), self.ucb(ridge, client), -jnp.inf)
         best = ucb.max()
         # max over k of max over the arms of k is the max over arms; of key terms that are as good, the first.
-        term = jnp.where((ucb >= best)[:, None], client.links, J).min()
+        term = jnp.where((ucb >= best)[:, None], links, J).min()
         asked = state.asking & (term < J)
         f = client.arms[argmax(jnp.where(has(client, term), ucb, -jnp.inf))]
         # A question that is not asked is about 0, which teaches nothing.
@@ -120,6 +119,13 @@ class HierLinUCB(LinUCB):
         return state.ridge.theta
 
 
+def links_of(client: Client) -> Int[Array, "K n"]:
+    """The key terms of each arm; a world with answers="max" has them."""
+    assert client.links is not None
+    return client.links
+
+
 def has(client: Client, term: Int[Array, ""]) -> Bool[Array, " K"]:
     """Which arms carry a key term; padding carries none."""
-    return client.mask & (client.links == term).any(axis=1)
+    carried: Bool[Array, "K n"] = jnp.equal(links_of(client), term)
+    return client.mask & carried.any(axis=1)
