@@ -4,6 +4,9 @@ Those that ask questions are in `conversational`, those with a server in `federa
 """
 
 from fedbandit_jax.algorithms.conversational.armcon import ArmCon
+from fedbandit_jax.algorithms.conversational.clime import CLiME
+from fedbandit_jax.algorithms.conversational.clisk import CLiSK
+from fedbandit_jax.algorithms.conversational.cliskme import CLiSKME
 from fedbandit_jax.algorithms.conversational.conduel import ConDuel
 from fedbandit_jax.algorithms.conversational.conlinucb import ConLinUCB
 from fedbandit_jax.algorithms.conversational.conucb import ConUCB
@@ -35,6 +38,9 @@ __all__ = [
     "PLS",
     "ArmCon",
     "AsyncLinUCB",
+    "CLiME",
+    "CLiSK",
+    "CLiSKME",
     "ConDuel",
     "ConLinUCB",
     "ConUCB",
