@@ -6,6 +6,9 @@ Those that ask questions are in `conversational`, those with a server in `federa
 from fedbandit_jax.algorithms.conversational.armcon import ArmCon
 from fedbandit_jax.algorithms.conversational.conlinucb import ConLinUCB
 from fedbandit_jax.algorithms.conversational.conucb import ConUCB
+from fedbandit_jax.algorithms.conversational.graph_conucb import GraphConUCB
+from fedbandit_jax.algorithms.conversational.relative_conucb import RelativeConUCB
+from fedbandit_jax.algorithms.conversational.shared_relative_conucb import SharedRelativeConUCB
 from fedbandit_jax.algorithms.federated.async_linucb import AsyncLinUCB
 from fedbandit_jax.algorithms.federated.delb import DELB
 from fedbandit_jax.algorithms.federated.dislinucb import DisLinUCB
@@ -34,9 +37,12 @@ __all__ = [
     "FedLinPE",
     "FedLinUCB",
     "FedPE",
+    "GraphConUCB",
     "LinPE",
     "LinUCB",
     "PrivateFedLinUCB",
+    "RelativeConUCB",
     "SharedLinUCB",
+    "SharedRelativeConUCB",
     "Uniform",
 ]

@@ -13,7 +13,8 @@ path = "lastfm.npz"          # "synthetic", a prepared catalog, or an archive or
 dim = 50                     # also: kind, num_arms, num_users, num_key_terms, features, user_norm, normalise, seed
 
 [world]                      # optional; FedConPE's paper by default; [[world]] for each of several
-contexts = "redrawn"         # also: arm_sets, preferences, arrivals, rewards, shared_noise, as in fedbandit_jax.World
+contexts = "redrawn"         # also: arm_sets, preferences, arrivals, rewards, shared_noise, answers, discount,
+                             # candidates, charged, as in fedbandit_jax.World
 
 [[algorithms]]               # one table for each, with any of its hyperparameters, a value or a list
 name = "FedConPE"

@@ -61,6 +61,9 @@ class Algorithm(Configured):
         "contexts": ("plays on fixed arms", ("fixed",)),
         "arrivals": ("plays all clients in every round", ("all",)),
         "rewards": ("draws Gaussian rewards itself", ("gaussian",)),
+        "answers": ("asks about vectors", ("mean",)),
+        "candidates": ("asks about any key term", ("all",)),
+        "charged": ("does not tell what its questions cost", (False,)),
     }
     revision: ClassVar[int] = 1  # of an algorithm of the package: another number when it plays otherwise than before
 

@@ -14,18 +14,24 @@ import jax.numpy as jnp
 
 from fedbandit_jax import _checks
 from fedbandit_jax.clocks.base import IDENTITY, METRICS, Algorithm, Trace, is_column
+from fedbandit_jax.clocks.client import client_of
 from fedbandit_jax.clocks.elimination import PhaseElimination
-from fedbandit_jax.clocks.rounds import Client, Questions, RoundAlgorithm
+from fedbandit_jax.clocks.rounds import Client, Questions, RoundAlgorithm, context_of
 from fedbandit_jax.clocks.schedule import NEVER
 from fedbandit_jax.worlds.problem import Problem
+from fedbandit_jax.worlds.stage import Alone, Round
 from fedbandit_jax.worlds.world import World
 
 COUNTED = ("communication", "conversations")  # metrics of all algorithms that a learner may count itself
 ARM = "the arm to pull, one integer such as jnp.argmax(scores)"
+TWO_ARMS = "the two arms of a duel, an array of two integers"
 
 
 class Shape(NamedTuple):
-    """Of a program: M clients, K arms, J key terms, d dimensions, P checkpoints, and its precision."""
+    """Of a program: M clients, K arms, J key terms, d dimensions, P checkpoints, and its precision.
+
+    n is how many key terms an arm has at most, None where nobody knows.
+    """
 
     M: int
     K: int
@@ -33,9 +39,13 @@ class Shape(NamedTuple):
     d: int
     P: int
     dtype: str
+    n: int | None = None
 
     def array(self, *size: int) -> jax.ShapeDtypeStruct:
         return jax.ShapeDtypeStruct(size, self.dtype)
+
+    def links(self, *size: int) -> jax.ShapeDtypeStruct | None:
+        return None if self.n is None else jax.ShapeDtypeStruct((*size, self.n), jnp.int32)
 
 
 class Word(str):
@@ -61,12 +71,15 @@ def _check_methods(structure: Any, leaves: int, shape: Shape) -> tuple[str, ...]
     with jax.enable_x64(shape.dtype == "float64"):
         algorithm, world = jax.tree.unflatten(structure, [shape.array()] * leaves)
         if isinstance(algorithm, RoundAlgorithm) and type(algorithm).run is RoundAlgorithm.run:
-            return check_learner(algorithm, shape, world.fixed)
+            return check_learner(algorithm, shape, world)
         return check_run(algorithm, world, shape)
 
 
-def check_method(given: Algorithm | World, base: type, name: str, returns: str = "") -> None:
-    """Is it there, if it `returns` something that is needed, and does it take what it is given?"""
+def check_method(given: Algorithm | World, base: type, name: str, returns: str = "", spare: int = 0) -> None:
+    """Is it there, if it `returns` something that is needed, and does it take what it is given?
+
+    It may do without the last `spare` of that.
+    """
     kind, own, inherited = type(given).__name__, getattr(type(given), name), getattr(base, name)
     taken = list(inspect.signature(inherited).parameters)
     if own is inherited:
@@ -80,11 +93,17 @@ def check_method(given: Algorithm | World, base: type, name: str, returns: str =
         takes = inspect.signature(getattr(given, name))
     except (TypeError, ValueError):  # not every function tells
         return
-    try:
-        takes.bind(*taken[1:])
-    except TypeError:
+    if not any(binds(takes, taken[1 : len(taken) - left_out]) for left_out in range(spare + 1)):
         method = f"{kind}.{name}({', '.join(takes.parameters)})"
-        raise ValueError(f"{method} is not allowed: it must take ({', '.join(taken[1:])})") from None
+        raise ValueError(f"{method} is not allowed: it must take ({', '.join(taken[1:])})")
+
+
+def binds(takes: inspect.Signature, given: list[str]) -> bool:
+    try:
+        takes.bind(*given)
+    except TypeError:
+        return False
+    return True
 
 
 # ------------------------------------------------------------------------------------------------------- values
@@ -121,36 +140,72 @@ def wrong(given: Algorithm | World, method: str, returned: Any, must: str) -> No
 # ----------------------------------------------------------------------------------------------- the round clock
 
 
-def check_learner(learner: RoundAlgorithm, shape: Shape, fixed: bool = True) -> tuple[str, ...]:
+def check_learner(learner: RoundAlgorithm, shape: Shape, world: World) -> tuple[str, ...]:
     """The methods that the round clock calls; returns the names that they count."""
     check_method(learner, RoundAlgorithm, "start", "the state before the first round")
-    check_method(learner, RoundAlgorithm, "choose", ARM)
+    check_method(learner, RoundAlgorithm, "choose", TWO_ARMS if learner.duels else ARM)
     check_method(learner, RoundAlgorithm, "learn", "the state after a pull, or (state, info)")
     check_method(learner, RoundAlgorithm, "theta_hat", f"the estimate of theta, {shape.d} numbers")
     check_method(learner, RoundAlgorithm, "refresh")
-    check_method(learner, RoundAlgorithm, "context")
-    if learner.question_schedule() is not NEVER:
-        check_method(learner, RoundAlgorithm, "ask", "the state after the questions of `schedule`, or (state, info)")
+    check_method(learner, RoundAlgorithm, "context", spare=1)
+    if asks(learner):
+        when = "that it asks in every round" if learner.asks_every_round else "of `schedule`"
+        info = ", with an Info of its 'conversations'" if learner.asks_as_it_likes else ", or (state, info)"
+        check_method(learner, RoundAlgorithm, "ask", f"the state after the questions {when}{info}")
     told: dict[str, None] = {}
 
-    def start(learner: RoundAlgorithm, arms: Any, mask: Any, key_terms: Any, noise: Any) -> Any:
-        state = learner.start(Client(arms, mask, key_terms, noise, learner.context(key_terms), noise, fixed))
+    def meet_user(learner: RoundAlgorithm, problem: Problem, key: Any) -> tuple[Client, Alone]:
+        arms, links = problem.arms[0], None if problem.arm_links is None else problem.arm_links[0]
+        context = context_of(learner, problem.key_terms, problem.links)
+        stage = Alone(
+            problem.world, problem.pool, arms, problem.arm_mask[0], problem.theta[0], problem.noise, *[key] * 3
+        )
+        stage = stage._replace(key_terms=problem.key_terms, links=problem.links, arm_links=links)
+        return client_of(problem, stage, context), stage
+
+    def start(learner: RoundAlgorithm, problem: Problem, key: Any) -> Any:
+        state = learner.start(meet_user(learner, problem, key)[0])
         if state is None or any(kind_of(leaf) is None for leaf in jax.tree.leaves(state)):
             wrong(learner, "start", state, "the state before the first round, of arrays and numbers")
         return state
 
-    def play(learner: RoundAlgorithm, arms: Any, mask: Any, key_terms: Any, noise: Any, *more: Any) -> Any:
-        client = Client(arms, mask, key_terms, noise, learner.context(key_terms), noise, fixed)  # as any number for S
-        return play_a_round(learner, client, told, *more)
+    def play(learner: RoundAlgorithm, problem: Problem, key: Any, state: Any, count: Any) -> Any:
+        return play_a_round(learner, *meet_user(learner, problem, key), told, state, key, count)
 
-    mask = jax.ShapeDtypeStruct((shape.K,), bool)
-    client = (shape.array(shape.K, shape.d), mask, shape.array(shape.J, shape.d), shape.array())
-    others = (shape.array(shape.d), jax.eval_shape(lambda: jax.random.key(0)), jax.ShapeDtypeStruct((), jnp.int32))
-    state = jax.eval_shape(start, learner, *client)
-    settled = jax.tree.map(meet, state, jax.eval_shape(play, learner, *client, state, *others))
+    key, count = jax.eval_shape(lambda: jax.random.key(0)), jax.ShapeDtypeStruct((), jnp.int32)
+    given = learner, problem_of(shape._replace(M=1), world), key
+    state = jax.eval_shape(start, *given)
+    settled = jax.tree.map(meet, state, jax.eval_shape(play, *given, state, count))
     if settled != state:
-        jax.eval_shape(play, learner, *client, settled, *others)
+        jax.eval_shape(play, *given, settled, count)
+    if learner.asks_as_it_likes and asks(learner) and "conversations" not in told:
+        raise ValueError(f"{learner.name}.ask does not count 'conversations': it must, as it asks as it likes")
     return tuple(told)
+
+
+def asks(learner: RoundAlgorithm) -> bool:
+    return learner.asks_every_round or learner.question_schedule() is not NEVER
+
+
+def problem_of(shape: Shape, world: World) -> Problem:
+    """Shapes in place of numbers."""
+    shapes: dict[str, Any] = dict(
+        arms=shape.array(shape.M, shape.K, shape.d),
+        arm_mask=jax.ShapeDtypeStruct((shape.M, shape.K), bool),
+        key_terms=shape.array(shape.J, shape.d),
+        theta=shape.array(shape.M, shape.d),
+        noise=shape.array(),
+        horizon=shape.array(),
+        client_ids=jax.ShapeDtypeStruct((shape.M,), jnp.int32),
+        user_bound=shape.array(),
+        world=world,
+        pool=shape.array(shape.K, shape.d),
+        key=jax.eval_shape(lambda: jax.random.key(0)),
+        federation=jax.ShapeDtypeStruct((), jnp.int32),
+        links=shape.links(shape.K),
+        arm_links=shape.links(shape.M, shape.K),
+    )
+    return Problem(**shapes)
 
 
 def meet(before: Any, after: Any) -> Any:
@@ -161,15 +216,18 @@ def meet(before: Any, after: Any) -> Any:
 
 
 def play_a_round(
-    learner: RoundAlgorithm, client: Client, told: dict[str, None], state: Any, theta: Any, key: Any, count: Any
+    learner: RoundAlgorithm, client: Client, stage: Alone, told: dict[str, None], state: Any, key: Any, count: Any
 ) -> Any:
     """Every method once, as the clock does it; returns the state and adds to `told` what was counted."""
     arm: Any = learner.choose(state, client, key)
-    if not is_real(arm) or not jnp.issubdtype(jnp.result_type(arm), jnp.integer):
-        wrong(learner, "choose", arm, ARM)
+    if not is_real(arm, *[2] * learner.duels) or not jnp.issubdtype(jnp.result_type(arm), jnp.integer):
+        wrong(learner, "choose", arm, TWO_ARMS if learner.duels else ARM)
     learned = new_state(learner, "learn", learner.learn(state, client, arm, client.noise), state, told)
-    if learner.question_schedule() is not NEVER:
-        questions = Questions(count, lambda i, x: x @ theta, lambda i: jax.random.fold_in(key, i))
+    theta = stage.theta
+    if asks(learner):
+        means = client.arms @ theta
+        round = Round(client.arms, client.mask, means, means, client.noise, links=client.links)
+        questions = Questions.before(stage, client, round, count, count, count)
         new_state(learner, "ask", learner.ask(state, client, questions), state, told)
     new_state(learner, "refresh", learner.refresh(state, client), state, None)
     estimate: Any = learner.theta_hat(state)
@@ -211,7 +269,7 @@ def check_info(learner: RoundAlgorithm, method: str, info: Any) -> Iterable[str]
     for name, number in info.items():
         if not is_real(number):
             raise ValueError(f"{who} counts {in_words(number)} as {name!r}: it must be one number")
-        if is_column(name) and name not in COUNTED:
+        if is_column(name) and name not in COUNTED and (method, name) != ("ask", "regret"):
             raise ValueError(f"{who} counts {name!r}: it must have another name, as that is a column of the results")
     return list(info)
 
@@ -233,21 +291,7 @@ def check_run(algorithm: Algorithm, world: World, shape: Shape) -> tuple[str, ..
         told.extend(check_trace(algorithm, trace, shape.P))
 
     key = jax.eval_shape(lambda: jax.random.key(0))
-    shapes: dict[str, Any] = dict(
-        arms=shape.array(shape.M, shape.K, shape.d),
-        arm_mask=jax.ShapeDtypeStruct((shape.M, shape.K), bool),
-        key_terms=shape.array(shape.J, shape.d),
-        theta=shape.array(shape.M, shape.d),
-        noise=shape.array(),
-        horizon=shape.array(),
-        client_ids=jax.ShapeDtypeStruct((shape.M,), jnp.int32),
-        user_bound=shape.array(),
-        world=world,
-        pool=shape.array(shape.K, shape.d),
-        key=key,
-        federation=jax.ShapeDtypeStruct((), jnp.int32),
-    )
-    jax.eval_shape(run, algorithm, key, Problem(**shapes), shape.array(shape.P))
+    jax.eval_shape(run, algorithm, key, problem_of(shape, world), shape.array(shape.P))
     return tuple(told)
 
 

@@ -10,8 +10,6 @@ its curves are read at the rounds in which it came.
 
 import inspect
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 import jax
@@ -21,51 +19,18 @@ from jaxtyping import Array, Bool, Float, Int, Key
 
 from fedbandit_jax import _runtime
 from fedbandit_jax.clocks.base import Algorithm, MadeFor, Trace
+from fedbandit_jax.clocks.client import Client, Info, Questions, ask_each_client, client_of, in_round
+from fedbandit_jax.clocks.client import ask_in_turn as ask_in_turn
 from fedbandit_jax.clocks.schedule import NEVER, Schedule
 from fedbandit_jax.linalg.portable import any_lane, fori_loop, largest_of_lanes
 from fedbandit_jax.worlds.problem import Problem
-from fedbandit_jax.worlds.stage import BLOCK, EACH_CLIENT, Alone, Round, Stage, own_rounds, stages_of
+from fedbandit_jax.worlds.stage import BLOCK, EACH_CLIENT, Alone, Round, Stage, Together, own_rounds, stages_of
 from fedbandit_jax.worlds.world import World
 
 CHOICES = 2  # of a client's keys, after those of rewards and questions: of the learner's own choices
 # Blocks between exact recomputations, 2048 rounds. Relative to float64, the means of float32 stay within 1e-4; of widths,
 # those of the arms that are pulled most are off by a tenth after 10^4 rounds, and by 1e-3 after 10^5 (benchmarks/drift.py).
 REFRESH = 32
-
-Info = dict[str, Any]  # what a step counts, by name: "communication" in scalars, or a metric of the algorithm's own
-
-
-class Client(NamedTuple):
-    """All that a learner may see.
-
-    Where arms are redrawn, those of the round are there when it chooses, learns or asks, and NaN otherwise.
-    """
-
-    arms: Float[Array, "K d"]
-    mask: Bool[Array, " K"]  # False where arms are padding
-    key_terms: Float[Array, "J d"]
-    noise: Float[Array, ""]  # subgaussian constant of rewards and answers: their standard deviation, or 1 for clicks
-    context: Any = ()  # what the learner worked out from the key terms, see RoundAlgorithm.context
-    user_bound: Float[Array, ""] | float = 1.0  # S: no user has a larger norm
-    fixed: bool = True  # the arms stay as they are
-    who: Int[Array, ""] | None = None  # comes, of clients that share what they know, where one comes at a time
-
-    @property
-    def theta(self) -> None:
-        raise AttributeError("a learner does not see theta: the user answers, in `ask` by questions.answer(i, x)")
-
-
-@dataclass(frozen=True)
-class Questions:
-    """The questions that are due before a round, and the user who answers them.
-
-    `answer(i, x)` is what the user says of x, an arm or a key term, when asked as the i-th of them, from 0;
-    `key(i)` is for a random choice of what to ask.
-    """
-
-    count: Int[Array, ""]
-    answer: Callable[[Int[Array, ""], Float[Array, " d"]], Float[Array, ""]]
-    key: Callable[[Int[Array, ""]], Key[Array, ""]]
 
 
 class RoundAlgorithm(Algorithm, abstract=True):
@@ -74,11 +39,24 @@ class RoundAlgorithm(Algorithm, abstract=True):
     A subclass says how its state starts, which arm to pull, what to learn from a reward and, if it asks questions,
     how; the clock, the batching and the curves come from here. `learn` and `ask` return the new state, or a pair of it
     and an `Info`, which the clock adds up into curves.
+
+    A field `schedule` says when it asks. With `asks_every_round` it asks before every pull instead. With
+    `asks_as_it_likes` it may ask any number of questions then, or none, and counts them itself, as "conversations" in
+    its Info. With `duels` it chooses two arms, an array of two, and the reward is 1 if the first beats the second, else
+    0; the regret of a round is the mean of theirs, "weak_regret" that of the better arm, "strong_regret" of the other.
     """
 
     independent_clients: ClassVar[bool] = True
     passes_messages: ClassVar[bool] = False  # at rounds that its state decides, see clocks/federation.py
-    made_for: ClassVar[MadeFor] = {"contexts": ("keeps to the arms that it starts with", ("fixed",))}
+    asks_every_round: ClassVar[bool] = False
+    asks_as_it_likes: ClassVar[bool] = False
+    duels: ClassVar[bool] = False
+    made_for: ClassVar[MadeFor] = {
+        "contexts": ("keeps to the arms that it starts with", ("fixed",)),
+        "answers": ("asks about vectors", ("mean",)),
+        "candidates": ("asks about any key term", ("all",)),
+        "charged": ("does not tell what its questions cost", (False,)),
+    }
 
     def __init_subclass__(cls, abstract: bool = False) -> None:
         super().__init_subclass__(abstract)
@@ -103,8 +81,9 @@ class RoundAlgorithm(Algorithm, abstract=True):
 
     def unknown_client(self, arms: int, dim: int) -> Client:
         """What `start` is given, of that size."""
-        one = jnp.zeros((1, dim))
-        return Client(jnp.zeros((arms, dim)), jnp.zeros(arms, bool), one, one[0, 0])
+        one, links = jnp.zeros((1, dim)), jnp.zeros((arms, 1), jnp.int32)
+        nothing = jnp.zeros(arms, bool)
+        return Client(jnp.zeros((arms, dim)), nothing, one, one[0, 0], links=links, term_mask=jnp.ones(1, bool))
 
     def question_schedule(self) -> Schedule:
         """When to ask; a field named `schedule` says it, without one never."""
@@ -116,8 +95,12 @@ class RoundAlgorithm(Algorithm, abstract=True):
             return self
         return self.replace(schedule=Schedule.of(self.hyperparameters()["schedule"], horizon))
 
-    def context(self, key_terms: Float[Array, "J d"]) -> Any:
-        """What to work out once from the key terms, which all clients and runs share."""
+    def context(self, key_terms: Float[Array, "J d"], links: Int[Array, "A n"] | None) -> Any:
+        """What to work out once from the key terms, and those of each arm of the catalog, which all runs share.
+
+        `links` are padded with J; None where the catalog has no weights. A learner may do without them, and take
+        key_terms alone.
+        """
         return ()
 
     def start(self, client: Client) -> Any:
@@ -153,7 +136,7 @@ class RoundAlgorithm(Algorithm, abstract=True):
         raise NotImplementedError
 
     def run(self, key: Key[Array, ""], problem: Problem, checkpoints: Float[Array, " P"]) -> Trace:
-        context = self.context(problem.key_terms)
+        context = context_of(self, problem.key_terms, problem.links)
         one_comes = problem.world.arrivals == "one"
 
         def play(stage: Alone, i: Int[Array, ""]) -> Curves:
@@ -178,11 +161,13 @@ class RoundAlgorithm(Algorithm, abstract=True):
         )
 
 
-def client_of(problem: Problem, stage: Alone, context: Any) -> Client:
-    """What a learner sees of a stage before the first round."""
-    return Client(
-        stage.arms, stage.mask, problem.key_terms, problem.sigma, context, problem.user_bound, problem.world.fixed
-    )
+def context_of(learner: RoundAlgorithm, key_terms: Float[Array, "J d"], links: Int[Array, "A n"] | None) -> Any:
+    """What it works out of the key terms, or of them and the arms that carry them."""
+    try:
+        inspect.signature(learner.context).bind(key_terms, links)
+    except TypeError:
+        return learner.context(key_terms)  # type: ignore[call-arg]
+    return learner.context(key_terms, links)
 
 
 class Curves(NamedTuple):
@@ -223,6 +208,10 @@ def state_and_info(returned: Any, state: Any) -> tuple[Any, Info]:
     return (returned, {}) if alike else returned
 
 
+def sum_of_infos(one: Info, other: Info) -> Info:
+    return {**one, **other, **{name: one[name] + other[name] for name in one.keys() & other.keys()}}
+
+
 def play_rounds(
     learner: RoundAlgorithm,
     stage: Stage,
@@ -238,33 +227,51 @@ def play_rounds(
     Four loops, one inside another: from one question or recomputation to the next, as these copy the state; over blocks
     of random numbers; from checkpoint to checkpoint; and over rounds.
     """
-    schedule = learner.question_schedule()
+    schedule = NEVER if learner.asks_every_round else learner.question_schedule()
+    if learner.duels:
+        assert isinstance(stage, Alone)
+        stage = stage._replace(uniform=())
     dtype = checkpoints.dtype
     stops = checkpoints.astype(jnp.int32)
     # Those who have come less often than others of a batch play on, and nobody looks.
     last = stops[-1] if came is None else largest_of_lanes(came[-1])
 
-    def meet(round: Round) -> Client:
-        return client._replace(arms=round.arms, mask=round.mask, who=round.who)
-
     def one_round(t: Int[Array, ""], state: Any, seen: Any, drawn: Any) -> tuple[Any, Any, Info]:
         round, seen = stage.round(drawn, t, seen)
-        arm = learner.choose(state, meet(round), jax.random.fold_in(choice_key, t))
-        learned = learner.learn(state, meet(round), arm, stage.reward(round.means[arm], round.chance))
-        state, info = state_and_info(learned, state)
+        told: Info = {}
+        if learner.asks_every_round:
+            state, told = ask(state, t, t, jnp.int32(1), round)
+            if not learner.asks_as_it_likes:
+                told = {**told, "conversations": 1 + told.get("conversations", 0)}
+        met = in_round(client, round)
+        arm = learner.choose(state, met, jax.random.fold_in(choice_key, t))
+        reward = reward_of_duel(arm, round) if learner.duels else stage.reward(round.means[arm], round.chance)
+        state, info = state_and_info(learner.learn(state, met, arm, reward), state)
         # An arm that does not exist is NaN, like padding: indexing alone would take another one for it.
         lost = round.losses.at[arm].get(mode="fill", fill_value=jnp.nan, wrap_negative_indices=False)
-        return state, seen, {**info, "regret": lost.sum()}
+        regret = {"regret": lost.sum()}
+        if learner.duels:
+            regret = {"regret": lost.mean(), "weak_regret": lost.min(), "strong_regret": lost.max()}
+        return state, seen, sum_of_infos(told, {**info, **regret})
 
-    def ask(state: Any, t: Int[Array, ""], asked: Int[Array, ""], due: Int[Array, ""]) -> tuple[Any, Info]:
+    def reward_of_duel(arm: Int[Array, " 2"], round: Round) -> Float[Array, ""]:
         assert isinstance(stage, Alone)
-        round = stage.round_alone(t)
-        questions = Questions(
-            due,
-            lambda i, x: stage.answer(round, t, asked + i, x),
-            lambda i: jax.random.fold_in(jax.random.fold_in(stage.question_key, asked + i), 1),  # not its answer's
-        )
-        return state_and_info(learner.ask(state, meet(round), questions), state)
+        means = round.means[arm]
+        return stage.wins(means[0] - means[1], round.chance).astype(means.dtype)
+
+    def ask(
+        state: Any, t: Int[Array, ""], asked: Int[Array, ""], due: Int[Array, ""], round: Round | None = None
+    ) -> tuple[Any, Info]:
+        if isinstance(stage, Together):
+            return ask_each_client(learner, stage, client, state, t, asked, due)
+        assert isinstance(stage, Alone)
+        round = stage.round_alone(t) if round is None else round
+        met, user = in_round(client, round), stage
+        if learner.asks_as_it_likes:
+            # Nobody knows how many questions there will be: each time has numbers of its own.
+            user, asked = stage._replace(question_key=jax.random.fold_in(stage.question_key, asked)), jnp.int32(0)
+        questions = Questions.before(user, met, round, t, asked, due)
+        return state_and_info(learner.ask(state, met, questions), state)
 
     def as_counts(info: Info) -> dict[str, Float[Array, ""]]:
         return {name: jnp.asarray(number, dtype) for name, number in info.items()}
@@ -274,7 +281,8 @@ def play_rounds(
 
     def write(game: Game, row: Int[Array, ""]) -> Curves:
         error = stage.error(learner.theta_hat(game.state), game.t, game.seen)
-        values = Curves(game.asked.astype(dtype), error, {name: total.value for name, total in game.totals.items()})
+        asked = zeros[0] if learner.asks_as_it_likes else game.asked.astype(dtype)
+        values = Curves(asked, error, {name: total.value for name, total in game.totals.items()})
         return jax.tree.map(lambda curve, value: curve.at[row].set(value, mode="drop"), game.curves, values)
 
     def play_to_checkpoint(until: Int[Array, ""], drawn: Any, game: Game) -> Game:

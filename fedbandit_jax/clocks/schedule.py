@@ -1,7 +1,8 @@
 """Schedules of questions: how many may be asked by which round."""
 
 import math
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, field
 from typing import Any
 
 import jax.numpy as jnp
@@ -10,7 +11,9 @@ from jaxtyping import Array, Int
 
 from fedbandit_jax import _checks
 
+WORDS = re.compile(r"(\d{1,6}) (log|linear|every (\d{1,9}))")
 LONGEST_TABLE = 10**7  # rounds of a schedule that is a function: ten seconds
+MUST = "it must be 'log', 'linear', 'C log', 'C linear' or 'C every N' with whole numbers, or a function b(t)"
 
 
 @dataclass(frozen=True)
@@ -20,20 +23,24 @@ class Schedule:
     name: str
     rounds: tuple[int, ...]
     growth: tuple[int, ...]
-    every: int = 0  # instead of rounds: one more question every so many
+    every: int = 0  # instead of rounds: more questions every so many
+    # The name tells these, and what is printed tells a run from others.
+    count: int = field(default=1, repr=False)  # so many more
+    after: int = field(default=0, repr=False)  # the rounds that do not count
 
     @classmethod
     def of(cls, given: Any, horizon: int) -> "Schedule":
-        """ "log": 5 floor(log t). "linear": floor(t / 50). Or any function of t, tabulated up to the horizon."""
+        """ "log": 5 floor(log t). "linear": floor(t / 50). Or any function of t, tabulated up to the horizon.
+
+        With whole numbers, "C log" is C floor(log t), "C linear" is C floor(t / 50), and "C every N" is C questions
+        after every N rounds, C floor((t - 1) / N).
+        """
         if isinstance(given, cls):
             return given
-        if given == "log":
-            rounds = tuple(math.ceil(math.exp(k)) for k in range(1, 22))  # e^21 > 10^9
-            return cls("log", rounds, (5,) * len(rounds))
-        if given == "linear":
-            return cls("linear", (), (), every=50)
+        if isinstance(given, str):
+            return cls.of_words(given)
         if not callable(given):
-            _checks.fail("schedule", given, "it must be 'log', 'linear' or a function b(t)")
+            _checks.fail("schedule", given, MUST)
         if horizon > LONGEST_TABLE:
             allowed = f"a function is tabulated, up to horizon={LONGEST_TABLE} and not {horizon}; use 'log' or 'linear'"
             _checks.fail("schedule", given, allowed)
@@ -44,10 +51,24 @@ class Schedule:
         grows = np.flatnonzero(growth)
         return cls(getattr(given, "__name__", "custom"), tuple((grows + 1).tolist()), tuple(growth[grows].tolist()))
 
+    @classmethod
+    def of_words(cls, given: str) -> "Schedule":
+        found = WORDS.fullmatch({"log": "5 log", "linear": "1 linear"}.get(given, given))
+        if found is None or int(found[1]) < 1 or (found[3] is not None and int(found[3]) < 1):
+            _checks.fail("schedule", given, MUST)
+        assert found is not None
+        count = int(found[1])
+        if found[2] == "log":
+            rounds = tuple(math.ceil(math.exp(k)) for k in range(1, 22))  # e^21 > 10^9
+            return cls(given, rounds, (count,) * len(rounds))
+        if found[2] == "linear":
+            return cls(given, (), (), every=50, count=count)
+        return cls(given, (), (), every=int(found[3]), count=count, after=1)
+
     def __call__(self, t: int) -> int:
         """b(t)."""
         if self.every:
-            return t // self.every
+            return self.count * (max(t - self.after, 0) // self.every)
         return sum(growth for start, growth in zip(self.rounds, self.growth, strict=True) if start <= t)
 
     def __str__(self) -> str:
@@ -56,7 +77,8 @@ class Schedule:
     def due(self, t: Int[Array, ""]) -> Int[Array, ""]:
         """b(t) - b(t-1)."""
         if self.every:
-            return (t % self.every == 0).astype(jnp.int32)
+            since = t - self.after
+            return jnp.where((since > 0) & (since % self.every == 0), self.count, 0).astype(jnp.int32)
         if not self.rounds:
             return jnp.int32(0)
         rounds, growth = (jnp.asarray(x, jnp.int32) for x in (self.rounds, self.growth))
@@ -66,7 +88,7 @@ class Schedule:
     def quiet_until(self, t: Int[Array, ""]) -> Int[Array, ""]:
         """The last round, t at least, before one after t that asks; a large number if none does."""
         if self.every:
-            return (t // self.every + 1) * self.every - 1
+            return ((t - self.after) // self.every + 1) * self.every + self.after - 1
         if not self.rounds:
             return jnp.int32(2**31 - 1)
         rounds = jnp.asarray((*self.rounds, 2**31 - 1), jnp.int32)

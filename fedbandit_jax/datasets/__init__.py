@@ -13,10 +13,11 @@ from fedbandit_jax.datasets.files import Source, open_source
 from fedbandit_jax.datasets.lastfm import lastfm, read_lastfm
 from fedbandit_jax.datasets.movielens import movielens, read_movielens
 from fedbandit_jax.datasets.synthetic import synthetic
+from fedbandit_jax.datasets.synthetic_relative import synthetic_relative
 from fedbandit_jax.datasets.yelp import read_yelp, yelp
 from fedbandit_jax.worlds.catalog import Catalog
 
-__all__ = ["conlinucb", "lastfm", "load", "movielens", "synthetic", "yelp"]
+__all__ = ["conlinucb", "lastfm", "load", "movielens", "synthetic", "synthetic_relative", "yelp"]
 
 
 class Kind(NamedTuple):

@@ -28,11 +28,9 @@ def synthetic(
     seed = _checks.whole("seed", seed, 0)
     dim = _checks.whole("dim", dim)
     rows = {"num_arms": num_arms, "num_key_terms": num_key_terms, "num_users": num_users}
-    num_arms, num_key_terms, num_users = (_checks.whole(name, value) for name, value in rows.items())
-    needed, there = 8.0 * dim * (num_arms + num_key_terms + num_users), _runtime.memory_of_machine()
-    if needed > there:
-        largest = max({"dim": dim, **rows}.items(), key=lambda item: item[1])
-        _checks.fail(*largest, f"the catalog takes {needed / 1e9:.2g} GB, and this machine has {there / 1e9:.2g} GB")
+    rows = {name: _checks.whole(name, value) for name, value in rows.items()}
+    num_arms, num_key_terms, num_users = rows.values()
+    check_memory(dim, rows)
     user_norm = _checks.real_or_word("user_norm", user_norm, 0, float("inf"), "()", ("drawn", "unit"))
     rng = np.random.default_rng(seed)
     pseudo = rng.uniform(-1, 1, (num_key_terms, dim))
@@ -51,3 +49,11 @@ def synthetic(
         name="synthetic",
         user_norm="given" if user_norm == "drawn" else user_norm,
     )
+
+
+def check_memory(dim: int, rows: dict[str, int]) -> None:
+    """A catalog of so many rows must fit into this machine."""
+    needed, there = 8.0 * dim * sum(rows.values()), _runtime.memory_of_machine()
+    if needed > there:
+        largest = max({"dim": dim, **rows}.items(), key=lambda item: item[1])
+        _checks.fail(*largest, f"the catalog takes {needed / 1e9:.2g} GB, and this machine has {there / 1e9:.2g} GB")

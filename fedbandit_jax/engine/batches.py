@@ -19,8 +19,8 @@ from fedbandit_jax.worlds.world import World
 
 CHUNKS_TO_COMPILE = 32  # a program takes about as long to compile as a device needs for so many of its chunks
 ACCELERATOR_LANES = 4096  # clients side by side on one GPU or TPU
-# Numbers in the arms of all clients of a core, where arms are redrawn: XLA hands the scores of more to its threads, which
-# takes longer than to work them out (100 arms of 50 dimensions: 8 clients play 1.7 times as fast as 16).
+# Numbers in the arms of all clients of a core, where arms are redrawn: XLA hands the scores of more to its threads,
+# which takes longer than to work them out (100 arms of 50 dimensions: 8 clients play 1.7 times as fast as 16).
 REDRAWN_NUMBERS = 2**16
 
 
@@ -84,7 +84,9 @@ class Batch:
     @property
     def key(self) -> tuple:
         """Batches of equal keys share a compiled program."""
-        pool = tuple(x.shape for x in (self.catalog.arms, self.catalog.key_terms, self.catalog.users))
+        catalog = self.catalog
+        features = (catalog.arms, catalog.key_terms, catalog.users, catalog.links)
+        pool = tuple(None if x is None else x.shape for x in features)
         shape = (self.max_clients, self.max_arms, len(self.rounds), self.dtype)
         return jax.tree.structure((self.algorithm, self.worlds[0])), pool, shape
 

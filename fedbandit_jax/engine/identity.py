@@ -12,6 +12,7 @@ from fedbandit_jax.clocks.base import REGISTRY
 from fedbandit_jax.engine.code import code_of, is_package
 from fedbandit_jax.engine.sweep import Sweep
 from fedbandit_jax.results.folders import FORMAT
+from fedbandit_jax.worlds.world import LATER
 
 
 def manifest_of(sweep: Sweep, settings: dict[str, Any]) -> dict[str, Any]:
@@ -50,6 +51,8 @@ def run_ids(sweep: Sweep) -> np.ndarray:
         for given in (cell.algorithm, cell.world):
             for name, value in sorted(given.hyperparameters().items()):
                 value = plain(name, value)
+                if given is cell.world and name in LATER and value == LATER[name]:
+                    continue
                 content.append([name, float(value) if type(value) is int else value])  # N=1 is N=1.0
         text = json.dumps(content)
         ids += [hashlib.sha256(f"{text} {u} {s}".encode()).hexdigest()[:20] for u in sweep.users for s in sweep.seeds]

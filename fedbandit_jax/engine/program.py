@@ -33,6 +33,7 @@ class DeviceCatalog(NamedTuple):
     key_terms: Float[Array, "J d"]
     users: Float[Array, "U d"]
     user_bound: Float[Array, ""]
+    links: Int[Array, "A n"] | None = None  # key terms of the arms, padded with J, where the catalog knows them
 
 
 class LaneInputs(NamedTuple):
@@ -56,9 +57,7 @@ class Program:
         cells, cell_of_lane = batch.cells, batch.cell
         self.batch = batch
         self.num_devices = len(devices)
-        at_once = clients_per_device(
-            batch.algorithm, batch.worlds[0], batch.max_arms, batch.catalog.dim, devices[0]
-        )
+        at_once = clients_per_device(batch.algorithm, batch.worlds[0], batch.max_arms, batch.catalog.dim, devices[0])
         self.chunk = self.num_devices * max(1, at_once // batch.max_clients)  # lanes at a time
         self.executable: Any = None
         self.compile_seconds = 0.0
@@ -83,9 +82,10 @@ class Program:
         )
         mesh = jax.make_mesh((len(devices),), ("lanes",), axis_types=(AxisType.Auto,), devices=list(devices))
         features: Any = (batch.catalog.arms, batch.catalog.key_terms, batch.catalog.users, batch.catalog.user_bound)
-        shared = (DeviceCatalog(*features), batch.rounds if rounds is None else rounds)
+        shared = [DeviceCatalog(*features), batch.rounds if rounds is None else rounds]
         with self.precision():
             in_precision = jax.tree.map(lambda x: np.asarray(x, batch.dtype), shared)
+            in_precision[0] = in_precision[0]._replace(links=batch.catalog.links)
             self.shared = jax.device_put(in_precision, NamedSharding(mesh, PartitionSpec()))
         self.static = {"mesh": mesh, "max_clients": batch.max_clients, "max_arms": batch.max_arms}
         self.jitted = jitted(devices[0].platform)
@@ -290,6 +290,7 @@ def run_one(
         user_bound=catalog.user_bound,
         world=world,
         user=lane.user,
+        links=catalog.links,
     )
     with jax.default_matmul_precision("highest"):  # GPUs and TPUs would round the factors of products to a few digits
         return algorithm.run(play_key, problem, rounds)

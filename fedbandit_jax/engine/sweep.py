@@ -200,6 +200,7 @@ def shape_of(sweep: Sweep, catalog: Catalog, cells: Sequence[Cell]) -> Shape:
         d=catalog.dim,
         P=len(sweep.rounds(T)),
         dtype=sweep.dtype_at(T),
+        n=None if catalog.links is None else catalog.links.shape[1],
     )
 
 

@@ -23,6 +23,7 @@ import pyarrow.parquet as pq
 from fedbandit_jax.clocks.base import METRICS
 from fedbandit_jax.results.labels import fields_that_vary, labels_of
 from fedbandit_jax.results.results import MESSAGES, Results, missing_as_nan
+from fedbandit_jax.worlds.world import LATER
 
 FORMAT = 4  # 4: `world`; 3 is read, too
 RUN = {  # the columns that tell what a run is
@@ -195,7 +196,7 @@ def load(folder: str | Path) -> Results:
     runs["run"] = runs["run"].astype(object)
     runs = runs.sort_values(list(runs)[1:], ignore_index=True)
     texts = runs.pop("world") if "world" in runs else pd.Series("{}", runs.index)  # older folders know one world
-    worlds = {text: json.loads(text) for text in texts.unique()}
+    worlds = {text: LATER | json.loads(text) for text in texts.unique()}
     for name in fields_that_vary(list(worlds.values())):
         values = texts.map({text: world.get(name) for text, world in worlds.items()})
         runs.insert(runs.columns.get_loc("noise"), name, values)

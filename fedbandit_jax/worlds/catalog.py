@@ -22,6 +22,7 @@ from fedbandit_jax.worlds.weights import (
     check_weights,
     frozen,
     key_terms_per_arm,
+    links_of,
     weights_as_arrays,
     weights_of_arrays,
 )
@@ -165,6 +166,11 @@ class Catalog:
         return int(self.arms.shape[1])
 
     @cached_property
+    def links(self) -> np.ndarray | None:
+        """The key terms of each arm, (A, n), padded with J; None where nobody knows."""
+        return None if self.weights is None else links_of(self.weights)
+
+    @cached_property
     def key_term_rank(self) -> int:
         """Dimension of the span of the key terms; below `dim`, no question can reach every direction."""
         return int(np.linalg.matrix_rank(self.key_terms)) if len(self.key_terms) else 0
@@ -196,7 +202,7 @@ class Catalog:
         return json.dumps({key: getattr(self, key) for key in ("name", *NAMES, "origin")})
 
     @property
-    def _links(self) -> dict[str, np.ndarray]:
+    def _weights(self) -> dict[str, np.ndarray]:
         """The weights as plain arrays; none where there are no weights."""
         return {} if self.weights is None else weights_as_arrays(self.weights)
 
@@ -207,7 +213,7 @@ class Catalog:
         for matrix in (self.arms, self.key_terms, self.users):
             digest.update(f"{matrix.shape}".encode())
             digest.update(np.ascontiguousarray(matrix, "<f8").tobytes())
-        for part in self._links.values():  # a catalog without them has the fingerprint of earlier releases
+        for part in self._weights.values():  # a catalog without them has the fingerprint of earlier releases
             digest.update(f"{part.shape}".encode())
             digest.update(part.tobytes())
         return digest.hexdigest()[:32]
@@ -238,7 +244,7 @@ class Catalog:
     def save(self, path: str | Path) -> Path:
         """Write everything into one .npz file, whole or not at all."""
         path = check_npz(path)
-        content = {matrix: getattr(self, matrix) for matrix in MATRICES} | self._links
+        content = {matrix: getattr(self, matrix) for matrix in MATRICES} | self._weights
         texts = {"text": self._text, "fingerprint": self.fingerprint}
         content |= {key: np.frombuffer(text.encode(), np.uint8) for key, text in texts.items()}
         unfinished = path.with_name(f".{path.name}.{os.getpid()}")

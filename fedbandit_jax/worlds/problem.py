@@ -1,6 +1,6 @@
 """Problem: one federation, drawn from a catalog as its world says.
 
-Axis letters: M clients, K arms of a client, J key terms, A arms of the pool, U users, d dimensions.
+Axis letters: M clients, K arms of a client, J key terms, n of an arm, A arms of the pool, U users, d dimensions.
 """
 
 from typing import Any, NamedTuple
@@ -36,6 +36,8 @@ class Problem(NamedTuple):
     pool: Float[Array, "A d"] | None = None  # what arms are redrawn from
     key: Key[Array, ""] | None = None  # of arm sets and arrivals
     federation: Any = None  # clients in all, of whom some may be played elsewhere
+    links: Int[Array, "A n"] | None = None  # the key terms of each arm of the pool, padded with J, where they are known
+    arm_links: Int[Array, "M K n"] | None = None  # those of each client's arms; all are J where arms are redrawn
 
     @property
     def client_mask(self) -> Bool[Array, " M"]:
@@ -121,13 +123,15 @@ def sample_problem(
     user_bound: Real = 1.0,
     world: World | None = None,
     user: Any = 0,
+    links: Int[Array, "A n"] | None = None,
 ) -> Problem:
     """Draw a federation: each client gets `num_arms` arms of the pool, without replacement.
 
     Client i's arms and user depend on the key and i alone, so they are the same for every number of clients, and
     a smaller arm set is a prefix of a larger one. The arrays are padded to (max_clients, max_arms). With
     `first_client`, only the clients from that number on are drawn. `user_bound` is `Catalog.user_bound`; `user` is the
-    place, among `users`, of the one whom the first client serves.
+    place, among `users`, of the one whom the first client serves. `links` are the key terms of each arm of the pool, as
+    `Catalog.links` has them.
     """
     world = World() if world is None else world
     client = first_client + jnp.arange(max_clients, dtype=jnp.int32)
@@ -146,8 +150,12 @@ def sample_problem(
         pool=arms,
         key=key,
         federation=jnp.asarray(clients, jnp.int32),
+        links=links,
     )
+    J = len(key_terms)
     if not world.fixed:
-        return problem
+        nowhere = None if links is None else jnp.full((*mask.shape, links.shape[1]), J, jnp.int32)
+        return problem._replace(arm_links=nowhere)
     chosen = jax.vmap(lambda k: draw_without_replacement(k, arms.shape[0], max_arms))(problem.arms_keys)
-    return problem._replace(arms=jnp.where(mask[:, :, None], arms[chosen], 0))
+    of_clients = None if links is None else jnp.where(mask[:, :, None], links[chosen], J)
+    return problem._replace(arms=jnp.where(mask[:, :, None], arms[chosen], 0), arm_links=of_clients)

@@ -10,6 +10,7 @@ in its own round t is the same on all three. Each can
     error(theta_hat, t, seen) |theta_hat - theta|, a mean over clients
 """
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -19,9 +20,13 @@ from jaxtyping import Array, Bool, Float, Int, Key
 
 from fedbandit_jax.linalg.portable import in_turn
 from fedbandit_jax.linalg.sampling import high_word
+from fedbandit_jax.worlds import channels
 from fedbandit_jax.worlds.problem import Problem
-from fedbandit_jax.worlds.world import World
+from fedbandit_jax.worlds.world import World, normal
 
+# Of a question's keys, besides its answer's, which is the key itself, and that of a learner's choice, 1: of sums of
+# answers, and of the two sides of a comparison.
+SUMS, SIDES = 2, 3
 BLOCK = 64  # rounds whose random numbers are drawn at a time
 
 
@@ -34,6 +39,7 @@ class Round(NamedTuple):
     losses: Float[Array, " K"]  # regret of each arm; NaN for padding
     chance: Float[Array, "*n"]  # what the rewards are made of, one a client
     who: Int[Array, ""] | None = None  # comes, where one client comes at a time
+    links: Int[Array, "K n"] | None = None  # key terms of the arms, padded with J, where they are known
 
 
 class Drawn(NamedTuple):
@@ -57,6 +63,11 @@ class Alone(NamedTuple):
     question_key: Key[Array, ""]
     standing: tuple[Float[Array, " K"], Float[Array, " K"]] | None = None  # means and losses, if they never change
     pool_means: Float[Array, " A"] | None = None  # if they never change, and arms are taken from the pool
+    key_terms: Float[Array, "J d"] | None = None
+    links: Int[Array, "A n"] | None = None  # key terms of the pool's arms, padded with J, where they are known
+    arm_links: Int[Array, "K n"] | None = None  # of its own arms; J throughout where they are redrawn
+    answers: Float[Array, " J"] | None = None  # expected ones, if they never change and a world needs them
+    uniform: tuple | None = None  # (): chances stay as they are drawn
 
     def begin(self) -> tuple:
         return ()
@@ -89,40 +100,93 @@ class Alone(NamedTuple):
 
     def with_arms(self, redrawn: Any, t: Int[Array, ""], chance: Float[Array, ""]) -> Round:
         if self.standing is not None:
-            return Round(self.arms, self.mask, *self.standing, chance)
-        arms = self.arms
+            return Round(self.arms, self.mask, *self.standing, chance, links=self.arm_links)
+        arms, links = self.arms, self.arm_links
         if not self.world.fixed:
             assert self.pool is not None
             arms = in_turn(arms_or_padding, self.world, redrawn, self.pool, self.mask)
+            if self.links is not None and self.world.of_pool:
+                assert self.key_terms is not None
+                links = in_turn(partial(channels.of_arms, J=len(self.key_terms)), self.links, redrawn, self.mask)
         if self.pool_means is None:
             means = whole(self.world.mean(arms, self.world.theta_at(self.theta, t)), self.mask)
         else:
             means = jnp.where(self.mask, self.pool_means[redrawn], 0)
-        return Round(arms, self.mask, means, losses(means, self.mask), chance)
+        return Round(arms, self.mask, means, losses(means, self.mask), chance, links=links)
 
     def reward(self, mean: Float[Array, "*n"], chance: Float[Array, "*n"]) -> Float[Array, "*n"]:
         return mean + chance if self.additive else self.world.reward(mean, chance, self.noise)
 
-    def answer(
-        self, round: Round, t: Int[Array, ""], question: Int[Array, ""] | int, x: Float[Array, " d"]
-    ) -> Float[Array, ""]:
-        """What the user says of an arm or key term before the pull of round t; questions of a run count from 0."""
-        mean = self.world.mean(x[None], self.world.theta_at(self.theta, t))[0]
+    def wins(self, difference: Float[Array, ""], chance: Float[Array, ""]) -> Bool[Array, ""]:
+        """Does an arm beat another, whose mean is less by that difference? With probability sigmoid(difference).
+
+        A chance is uniform in (-1, 1), and 2 sigmoid(x) - 1 = tanh(x / 2).
+        """
+        return chance < jnp.tanh(difference / 2)
+
+    # ------------------------------------------------------------------------------------------------- questions
+
+    def mean_of(self, x: Float[Array, " d"], t: Int[Array, ""]) -> Float[Array, ""]:
+        """What the user says of an arm or key term x before the pull of round t, without noise."""
+        return self.world.mean(x[None], self.world.theta_at(self.theta, t))[0]
+
+    def expected_answers(self, t: Int[Array, ""]) -> Float[Array, " J"]:
+        """About each key term, before the pull of round t."""
+        if self.answers is not None:
+            return self.answers
+        assert self.key_terms is not None
+        theta = self.world.theta_at(self.theta, t)
+        return channels.expected_answers(self.world, self.key_terms, theta, self.pool, self.links)
+
+    def say(self, mean: Float[Array, ""], round: Round, question: Int[Array, ""] | int) -> Float[Array, ""]:
+        """An answer of that mean; questions of a run count from 0."""
         if self.world.shared_noise:
             return self.reward(mean, round.chance)
         u = uniforms(jax.random.fold_in(self.question_key, question), (), mean.dtype)
         return self.world.reward(mean, u, self.noise)
+
+    def say_often(
+        self, mean: Float[Array, ""], round: Round, question: Int[Array, ""] | int, n: Float[Array, ""]
+    ) -> Float[Array, ""]:
+        """The sum of n answers of that mean, as one draw; one Gaussian answer is that of `say`."""
+        if self.world.shared_noise:
+            return n * self.reward(mean, round.chance)
+        if not self.world.sums_up:
+            name = type(self.world).__name__
+            raise ValueError(
+                f"{name}.sum_of_rewards is missing: a sum of answers needs it, as {name} has its own `reward`"
+            )
+        key = jax.random.fold_in(self.question_key, question)
+        z = normal(uniforms(key, (1,), mean.dtype))
+        return self.world.sum_of_rewards(n[None], mean[None], self.noise, z, jax.random.fold_in(key, SUMS))[0]
+
+    def compare(
+        self, first: Float[Array, ""], second: Float[Array, ""], question: Int[Array, ""] | int
+    ) -> Bool[Array, ""]:
+        """Is the first of two means the larger one, each with Gaussian noise of its own?"""
+        key = jax.random.fold_in(jax.random.fold_in(self.question_key, question), SIDES)
+        z = self.noise * normal(uniforms(key, (2,), first.dtype))
+        return first + z[0] > second + z[1]
+
+    def duel(self, difference: Float[Array, ""], question: Int[Array, ""] | int) -> Bool[Array, ""]:
+        """Does a vector beat another, as `wins` of arms?"""
+        u = uniforms(jax.random.fold_in(self.question_key, question), (), difference.dtype)
+        return self.wins(difference, u)
 
     def error(self, theta_hat: Float[Array, " d"], t: Int[Array, ""], seen: Any = ()) -> Float[Array, ""]:
         return jnp.linalg.norm(theta_hat - self.world.theta_at(self.theta, t))
 
     @property
     def additive(self) -> bool:
-        return type(self.world).reward is World.reward and self.world.rewards != "bernoulli"
+        own = type(self.world).reward is not World.reward
+        return self.uniform is None and not own and self.world.rewards in ("gaussian", "uniform")
 
 
 # What a client has of its own.
-EACH = ("arms", "mask", "theta", "arms_key", "reward_key", "question_key", "standing", "pool_means")
+EACH = (
+    *("arms", "mask", "theta", "arms_key", "reward_key", "question_key"),
+    *("standing", "pool_means", "arm_links", "answers"),
+)
 EACH_CLIENT: Any = Alone(*(0 if name in EACH else None for name in Alone._fields))  # type: ignore[arg-type]
 
 
@@ -130,13 +194,17 @@ def stages_of(problem: Problem, key: Key[Array, ""]) -> Alone:
     """The stages of all clients, with an axis M as EACH_CLIENT says; `key` is that of the run."""
     client_keys = jax.vmap(lambda i: jax.random.fold_in(key, i))(problem.client_ids)
     chances = jax.vmap(jax.random.fold_in, in_axes=(0, None))
-    world, pool, standing, pool_means = problem.world, problem.pool, None, None
+    world, pool, standing, pool_means, answers = problem.world, problem.pool, None, None, None
     if world.stationary and world.fixed:
         means = jax.vmap(whole)(problem.means, problem.arm_mask)
         standing = means, jax.vmap(losses)(means, problem.arm_mask)
-    elif world.stationary and type(world).draw is World.draw and type(world).arms is World.arms:
+    elif world.stationary and world.of_pool:
         assert pool is not None
         pool_means = jax.vmap(lambda theta: world.mean(pool, theta))(problem.theta)
+    if world.stationary and (world.charged or world.answers != "mean"):
+        answers = jax.vmap(
+            lambda theta: channels.expected_answers(world, problem.key_terms, theta, pool, problem.links)
+        )(problem.theta)
     return Alone(
         world=world,
         pool=pool,
@@ -149,7 +217,16 @@ def stages_of(problem: Problem, key: Key[Array, ""]) -> Alone:
         question_key=chances(client_keys, 1),
         standing=standing,
         pool_means=pool_means,
+        key_terms=problem.key_terms,
+        links=problem.links,
+        arm_links=problem.arm_links,
+        answers=answers,
     )
+
+
+def one_of(clients: Alone, i: Int[Array, ""]) -> Alone:
+    """The stage of client i; `clients` have an axis M."""
+    return clients._replace(**{name: jax.tree.map(lambda x: x[i], getattr(clients, name)) for name in EACH})
 
 
 class Together(NamedTuple):
@@ -171,7 +248,8 @@ class Together(NamedTuple):
         rounds = jax.vmap(lambda one, drawn: one.round(drawn, t)[0], in_axes=(EACH_CLIENT, 0))(self.clients, drawn)
         M, K, d = rounds.arms.shape
         mask, means, lost = (x.reshape(M * K) for x in (rounds.mask, rounds.means, rounds.losses))
-        return Round(rounds.arms.reshape(M * K, d), mask, means, lost, rounds.chance), seen
+        links = None if rounds.links is None else rounds.links.reshape(M * K, -1)
+        return Round(rounds.arms.reshape(M * K, d), mask, means, lost, rounds.chance, links=links), seen
 
     def reward(self, mean: Float[Array, " M"], chance: Float[Array, " M"]) -> Float[Array, " M"]:
         return jax.vmap(self.clients.reward)(mean, chance)
@@ -203,10 +281,7 @@ class OneByOne(NamedTuple):
     ) -> tuple[Round, Int[Array, " M"]]:
         who = drawn[t % BLOCK]
         own = seen[who]  # its own round
-        one = self.clients._replace(
-            **{name: jax.tree.map(lambda x: x[who], getattr(self.clients, name)) for name in EACH}
-        )
-        return one.round_alone(own)._replace(who=who), seen.at[who].add(1)
+        return one_of(self.clients, who).round_alone(own)._replace(who=who), seen.at[who].add(1)
 
     def reward(self, mean: Float[Array, ""], chance: Float[Array, ""]) -> Float[Array, ""]:
         return self.clients.reward(mean, chance)

@@ -73,3 +73,13 @@ def weights_of_arrays(arrays: dict[str, np.ndarray], shape: tuple[int, int]) -> 
 
 def key_terms_per_arm(weights: Weights) -> np.ndarray:
     return np.diff(weights.indptr)
+
+
+def links_of(weights: Weights) -> np.ndarray:
+    """The key terms of each arm, a row an arm, as long as the longest and padded with the number of key terms."""
+    A, J = weights.shape
+    count = key_terms_per_arm(weights)
+    found = np.full((A, max(int(count.max(initial=0)), 1)), J, np.int32)
+    place = np.arange(weights.nnz) - np.repeat(weights.indptr[:-1], count)
+    found[np.repeat(np.arange(A), count), place] = weights.indices
+    return found

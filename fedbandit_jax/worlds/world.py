@@ -17,7 +17,7 @@ from jaxtyping import Array, Float, Int, Key
 from fedbandit_jax import _checks
 from fedbandit_jax._parameters import Configured, Hyperparameter, check_no_methods, declared, param
 from fedbandit_jax.linalg import Real
-from fedbandit_jax.linalg.sampling import draw_many, sum_of_signs, sum_of_uniforms
+from fedbandit_jax.linalg.sampling import binomial, draw_many, sum_of_signs, sum_of_uniforms
 from fedbandit_jax.worlds.catalog import Catalog
 
 SLACK = 1e-6  # rounding of unit vectors
@@ -35,8 +35,16 @@ class World(Configured):
             others are drawn from the catalog, none twice while there are more.
         arrivals: "all": all clients play in every round. "one": one of them, drawn at random; T counts all plays.
         rewards: "gaussian", of the sweep's `noise`. "bernoulli": +1 or -1 with mean x.theta, which is 1-subgaussian, so
-            that learners are told a noise of 1. "uniform": bounded, with the variance noise^2.
+            that learners are told a noise of 1. "uniform": bounded, with the variance noise^2. "zero-one": 1 with
+            probability x.theta, clipped to [0, 1], else 0; learners are told a noise of 1/2.
         shared_noise: True: one draw per client and round serves its pull and all its questions.
+        answers: "mean": asked about a key term k, the user says k.theta, with noise. "max": `discount` times the
+            largest mean of the arms in the catalog that carry the key term.
+        discount: a number in (0, 1]; 1 unless `answers` is "max".
+        candidates: "all": every key term may be asked about. "related": those that an arm of the round carries; all, if
+            none carries any.
+        charged: True: a question about a key term costs regret, the best expected answer of the candidates less its
+            own; one about an arm costs what a pull of it would.
 
     A world of one's own is a subclass, a frozen dataclass with whatever fields it needs. It may have its own
     `theta_at`, `mean`, `reward`, `sigma`, `draw` and `arms`. All of them are pure JAX functions.
@@ -48,8 +56,12 @@ class World(Configured):
     arm_sets: Hyperparameter = param("own", words=("own", "common"))
     preferences: Hyperparameter = param("shared", low=1, words=("shared", "own"))
     arrivals: Hyperparameter = param("all", words=("all", "one"))
-    rewards: Hyperparameter = param("gaussian", words=("gaussian", "bernoulli", "uniform"))
+    rewards: Hyperparameter = param("gaussian", words=("gaussian", "bernoulli", "uniform", "zero-one"))
     shared_noise: Hyperparameter = False
+    answers: Hyperparameter = param("mean", words=("mean", "max"))
+    discount: Hyperparameter = param(1.0, low=0, high=1, ends="(]")
+    candidates: Hyperparameter = param("all", words=("all", "related"))
+    charged: Hyperparameter = False
 
     def __init_subclass__(cls) -> None:
         check_no_methods(f"a field of {cls.__name__}", cls)
@@ -72,12 +84,14 @@ class World(Configured):
 
     def mean(self, x: Float[Array, "n d"], theta: Float[Array, " d"]) -> Float[Array, " n"]:
         """Expected rewards of arms, or answers about key terms."""
-        return x @ theta
+        return jnp.clip(x @ theta, 0, 1) if self.rewards == "zero-one" else x @ theta
 
     def reward(self, mean: Float[Array, "*n"], u: Float[Array, "*n"], noise: Float[Array, ""]) -> Float[Array, "*n"]:
         """A reward or answer of that mean, made from a number u that is uniform in (-1, 1)."""
         if self.rewards == "bernoulli":
             return jnp.where(u < mean, 1, -1).astype(mean.dtype)
+        if self.rewards == "zero-one":
+            return (u < 2 * mean - 1).astype(mean.dtype)
         if self.rewards == "uniform":
             return mean + noise * math.sqrt(3) * u
         return mean + noise * normal(u)
@@ -92,19 +106,21 @@ class World(Configured):
     ) -> Float[Array, " n"]:
         """Sums of `counts` rewards of each mean at once, as phases need them; a standard normal z or a key each.
 
-        Gaussian and bernoulli sums are exact, the latter binomial; uniform ones to 24 binary digits, each of which is
-        binomial. A world with its own `reward` plays no phases unless it has its own sums.
+        Gaussian, bernoulli and zero-one sums are exact, the latter two binomial; uniform ones to 24 binary digits, each
+        of which is binomial. A world with its own `reward` plays no phases unless it has its own sums.
         """
         if self.rewards == "gaussian":
             return counts * means + noise * jnp.sqrt(counts) * z
         assert key is not None
         if self.rewards == "bernoulli":
             return sum_of_signs(key, counts, means)
+        if self.rewards == "zero-one":
+            return binomial(key, counts, means)
         return counts * means + noise * math.sqrt(3) * sum_of_uniforms(key, counts)
 
     def sigma(self, noise: Real) -> Any:
         """The subgaussian constant that learners are told."""
-        return 1.0 if self.rewards == "bernoulli" else noise
+        return {"bernoulli": 1.0, "zero-one": 0.5}.get(self.rewards, noise)
 
     def draw(self, keys: Key[Array, " n"], pool: Float[Array, "A d"], K: int) -> Any:
         """What to keep of the K arms of n rounds until they are played, from a key each; a leading axis n.
@@ -131,20 +147,30 @@ class World(Configured):
     @property
     def knows_sums(self) -> bool:
         """Can the rewards of a whole phase be drawn at once?"""
-        own_sums = type(self).sum_of_rewards is not World.sum_of_rewards
-        return self.stationary and (own_sums or type(self).reward is World.reward)
+        return self.stationary and self.sums_up
+
+    @property
+    def sums_up(self) -> bool:
+        """Is `sum_of_rewards` that of `reward`?"""
+        return type(self).sum_of_rewards is not World.sum_of_rewards or type(self).reward is World.reward
 
     @property
     def linear(self) -> bool:
-        """Are expected rewards x.theta?"""
+        """Are expected rewards x.theta, as far as a reward can be?"""
         return type(self).mean is World.mean
+
+    @property
+    def of_pool(self) -> bool:
+        """Are the arms of a client taken from the catalog's, so that their key terms are known?"""
+        return type(self).draw is World.draw and type(self).arms is World.arms
 
     def check(self, catalog: Catalog, *, clients: int, horizon: int) -> None:
         """Raise ValueError, in one sentence, for what makes no sense, in itself or in a setting."""
         for name, parameter in declared(type(self)).items():
             parameter.check(name, getattr(self, name))
-        if not isinstance(self.shared_noise, bool):
-            _checks.fail("shared_noise", self.shared_noise, "it must be True or False")
+        for name in ("shared_noise", "charged"):
+            if not isinstance(getattr(self, name), bool):
+                _checks.fail(name, getattr(self, name), "it must be True or False")
         if not isinstance(self.preferences, str):
             _checks.whole("preferences", self.preferences, 1, clients, "the clients, as a group has one at least")
         if self.rewards == "bernoulli" and type(self).reward is World.reward:
@@ -152,6 +178,15 @@ class World(Configured):
                 _checks.fail("rewards", self.rewards, "means that change may leave [-1, 1]: `reward` must be its own")
             if self.linear:
                 check_bounded(catalog)
+        if self.answers == "mean" and self.discount != 1:
+            _checks.fail("discount", self.discount, "it is of answers='max' alone, and 1 with answers='mean'")
+        for name, word in (("answers", "max"), ("candidates", "related")):
+            if getattr(self, name) == word and catalog.weights is None:
+                _checks.fail(name, word, f"{catalog.name} has no weights, which say what key terms an arm carries")
+        if self.candidates == "related" and not self.of_pool:
+            _checks.fail(
+                "candidates", self.candidates, "the arms of a round must be the catalog's, not the world's own"
+            )
         if self.arrivals == "one" and horizon < clients:
             warnings.warn(
                 f"horizon={horizon} counts the plays of all clients with arrivals='one': of {clients}, some never come",
@@ -160,6 +195,8 @@ class World(Configured):
 
 
 FIELDS = tuple(field.name for field in fields(World))
+# Fields that came later than the first folders of runs: where they are as by default, a run is what it was.
+LATER = {name: getattr(World(), name) for name in ("answers", "discount", "candidates", "charged")}
 
 
 def content_of(world: World) -> dict[str, Any]:

@@ -29,6 +29,10 @@ ALGORITHMS = [
     fb.ConLinUCB(strategy="BS"),
     fb.ConLinUCB(strategy="MCR"),
     fb.ConLinUCB(strategy="UCB"),
+    fb.RelativeConUCB(),
+    fb.RelativeConUCB(variant="difference"),
+    fb.SharedRelativeConUCB(variant="pos-neg"),
+    fb.GraphConUCB(),
     fb.SharedLinUCB(),
     fb.SharedLinUCB(alpha="theory"),
     fb.DisLinUCB(D=3.0),
@@ -54,6 +58,7 @@ def problem_of(clients=3, arms=9, shape=(3, 9), seed=0, world=None):
         max_clients=shape[0],
         max_arms=shape[1],
         world=world,
+        links=jnp.asarray(CATALOG.links),
     )
 
 
@@ -85,6 +90,8 @@ def test_curves(algorithm):
             assert (run[name] >= 0).all()
             assert (run[name].diff().dropna() >= -1e-4).all(), name
         assert (run["theta_error"] >= 0).all()
+        if getattr(algorithm, "asks_as_it_likes", False):
+            continue  # as often as its state says
         if algorithm.asks_by_schedule():
             b = Schedule.of(algorithm.schedule, T)
             np.testing.assert_array_equal(run["conversations"], [b(int(t)) for t in run["round"]])
@@ -115,7 +122,7 @@ def test_a_batch_equals_a_loop(algorithm):
         keys = jax.random.split(jax.random.key(2), 3)
         # As in a sweep, key terms and horizon are the same in all lanes.
         stacked = jax.tree.map(lambda *xs: jnp.stack(xs), *problems)
-        shared = {name: getattr(problems[0], name) for name in ("key_terms", "horizon", "pool")}
+        shared = {name: getattr(problems[0], name) for name in ("key_terms", "horizon", "pool", "world", "links")}
         stacked = stacked._replace(**shared, user_bound=1.0)
         lanes = fb.Problem(
             arms=0,
@@ -130,6 +137,8 @@ def test_a_batch_equals_a_loop(algorithm):
             pool=None,
             key=0,
             federation=0,
+            links=None,
+            arm_links=None if problems[0].arm_links is None else 0,
         )
         batched = jax.vmap(partial(run, algorithm.prepare(T)), in_axes=(0, lanes))(keys, stacked)._replace(phases={})
         for i in range(3):
@@ -166,6 +175,7 @@ def test_clients_played_apart_add_up(algorithm):
                 arm_mask=problem.arm_mask[i : i + 1],
                 theta=problem.theta[i : i + 1],
                 client_ids=jnp.array([i]),
+                arm_links=problem.arm_links[i : i + 1],
             )
             parts.append(play(algorithm, own))
     np.testing.assert_allclose(together.regret, sum(p.regret for p in parts), rtol=1e-8)

@@ -303,7 +303,7 @@ def test_questions_follow_the_schedule(schedule, b):
 
 def test_schedules_are_checked():
     setting = {"clients": 1, "arms": 5, "horizon": 100, "users": 1}
-    with pytest.raises(ValueError, match=r"schedule='often' is not allowed: it must be 'log', 'linear' or a function"):
+    with pytest.raises(ValueError, match=r"schedule='often' is not allowed: it must be 'log', 'linear', 'C log'"):
         fb.simulate(CATALOG, fb.ArmCon(schedule="often"), **setting)
     with pytest.raises(ValueError, match=r"b\(t\) must not fall, but does at t=8"):
         fb.simulate(CATALOG, fb.ArmCon(schedule=lambda t: 7 if t < 8 else 6), **setting)

@@ -33,7 +33,10 @@ def make_catalog(dim=4, pool=20, key_terms=8, users=5):
         x = rng.normal(size=(n, dim))
         return x / np.linalg.norm(x, axis=1, keepdims=True) * rng.uniform(0.6, 1, (n, 1))
 
-    return fb.Catalog.from_arrays(rows(pool), rows(key_terms), rows(users), normalise=False, name="lengths")
+    features = rows(pool), rows(key_terms), rows(users)
+    weights = rng.random((pool, key_terms)) < 0.2  # some arms carry no key term
+    weights[:, 2] = False  # and this one is carried by none
+    return fb.Catalog.from_arrays(*features, weights=weights, normalise=False, name="lengths")
 
 
 CATALOG = make_catalog()
@@ -48,6 +51,19 @@ WORLDS = {
     "bounded": fb.World(rewards="uniform"),
     "shared noise": fb.World(shared_noise=True),
     "shared noise, redrawn": fb.World(shared_noise=True, contexts="redrawn"),
+    "ones": fb.World(rewards="zero-one"),
+    "related": fb.World(candidates="related"),
+    "related, redrawn": fb.World(candidates="related", contexts="redrawn", charged=True),
+    "best arms": fb.World(answers="max", discount=0.7, charged=True),
+    "a price": fb.World(
+        contexts="redrawn",
+        arrivals="one",
+        rewards="zero-one",
+        answers="max",
+        discount=0.9,
+        candidates="related",
+        charged=True,
+    ),
     "everything": fb.World(
         contexts="redrawn",
         arm_sets="common",
@@ -71,6 +87,7 @@ LEARNERS = {
     "SharedLinUCB theory": fb.SharedLinUCB(**THEORY),
     "Uniform": fb.Uniform(),
 }
+ELSEWHERE = {"RelativeConUCB", "GraphConUCB"}  # learners whose questions have a file of their own, worlds and all
 # A program takes a second to compile: all learners in the wildest world, in others those whom it may concern.
 PLAYED = {
     "redrawn": ("LinUCB", "ArmCon", "ConUCB", "UCB", "SharedLinUCB"),
@@ -83,6 +100,11 @@ PLAYED = {
     "bounded": ("UCB",),
     "shared noise": ("ArmCon", "ConUCB", "BS"),
     "shared noise, redrawn": ("ConUCB",),
+    "ones": ("LinUCB theory", "Uniform"),
+    "related": ("ConUCB", "BS"),
+    "related, redrawn": ("BS", "MCR"),
+    "best arms": ("ArmCon", "UCB"),
+    "a price": ("ConUCB", "SharedLinUCB"),
     "everything": ("LinUCB", "LinUCB theory", "ArmCon", "ConUCB", "BS", "MCR", "UCB", "SharedLinUCB", "Uniform"),
 }
 CASES = [(world, learner) for world, learners in PLAYED.items() for learner in learners]
@@ -91,7 +113,7 @@ CASES = [(world, learner) for world, learners in PLAYED.items() for learner in l
 def test_every_field_of_the_world_is_here():
     for name, default in fb.World().hyperparameters().items():
         assert any(getattr(world, name) != default for world in WORLDS.values()), name
-    assert {type(learner).__name__ for learner in LEARNERS.values()} == {
+    assert {type(learner).__name__ for learner in LEARNERS.values()} | ELSEWHERE == {
         name
         for name, kind in fb.REGISTRY.items()
         if kind.__module__.startswith("fedbandit_jax.") and kind.made_for == {} and not kind.passes_messages
@@ -114,6 +136,7 @@ def problem_of(key, world, *, clients=M, arms=K, shape=None, horizon=T, catalog=
         world=world,
         user=USER,
         user_bound=catalog.user_bound,
+        links=None if catalog.links is None else jnp.asarray(catalog.links),
     )
 
 
@@ -189,12 +212,15 @@ raw_of = lru_cache(Raw)
 
 
 @lru_cache
-def spanner_questions(seed, client):
+def spanner_questions(seed, client, all_terms=True):
     """The spanner of the key terms, and which of them is asked about each time."""
     spanner = jax.jit(barycentric_spanner, static_argnums=1)(jnp.asarray(CATALOG.key_terms), 2.0)
     keys = jax.vmap(lambda key: jax.random.fold_in(key, 1))(raw_of(seed).question_keys[client])
-    picks = jax.jit(jax.vmap(spanner_pick, in_axes=(0, None)))(keys, spanner.rank)
-    return {"spanner": np.asarray(spanner.indices)[: int(spanner.rank)], "spanner_picks": np.asarray(picks)}
+    pick = jax.jit(jax.vmap(spanner_pick, in_axes=(0, None)))
+    members = np.asarray(spanner.indices)[: int(spanner.rank)]
+    if all_terms:
+        return {"spanner": members, "spanner_picks": np.asarray(pick(keys, spanner.rank))}
+    return {"spanner": members, "spanner_picks": lambda q, n: int(pick(keys, jnp.int32(n))[q])}
 
 
 def expected_curves(algorithm, world, seed=0, rounds=T, clients=M):
@@ -207,7 +233,15 @@ def expected_curves(algorithm, world, seed=0, rounds=T, clients=M):
             table.update(zip(u.ravel().tolist(), np.asarray(normal(jnp.asarray(u))).ravel().tolist(), strict=True))
     users = CATALOG.users
     federation = reference.clients_of(
-        words, CATALOG.arms, users, USER, clients, NOISE, raw, normal=lambda u: table[float(u)]
+        words,
+        CATALOG.arms,
+        users,
+        USER,
+        clients,
+        NOISE,
+        raw,
+        normal=lambda u: table[float(u)],
+        weights=CATALOG.weights.toarray(),
     )
     who = reference.who_plays(rounds, clients, raw.came if world.arrivals == "one" else None)
     left_out = ("schedule", "strategy", "spanner_factor")
@@ -229,7 +263,8 @@ def expected_curves(algorithm, world, seed=0, rounds=T, clients=M):
         if isinstance(algorithm, fb.ConUCB):
             return reference.conucb(client, CATALOG.key_terms, rounds, **given)
         if isinstance(algorithm, fb.ConLinUCB):
-            chosen = spanner_questions(seed, i) if algorithm.strategy == "BS" else {}
+            all_terms = world.candidates == "all"
+            chosen = spanner_questions(seed, i, all_terms) if algorithm.strategy == "BS" else {}
             return reference.conlinucb(algorithm.strategy, client, CATALOG.key_terms, rounds, **chosen, **given)
         return reference.linucb(client, rounds, **given)
 
@@ -269,6 +304,7 @@ PHASE_WORLDS = {
     "two users": fb.World(preferences=2),
     "own users, common arms": fb.World(preferences="own", arm_sets="common"),
     "clicks": fb.World(rewards="bernoulli"),
+    "ones": fb.World(rewards="zero-one"),
     "bounded, own users": fb.World(rewards="uniform", preferences="own"),
 }
 SCALE = {"exploration_scale": 0.1}
@@ -368,7 +404,7 @@ def test_phases_equal_the_oracle(world, algorithm):
 # -------------------------------------------------------------------------------- neighbours, padding, other clients
 
 
-NEIGHBOURS = [("redrawn", "LinUCB"), ("one", "SharedLinUCB"), ("everything", "ConUCB")]
+NEIGHBOURS = [("redrawn", "LinUCB"), ("one", "SharedLinUCB"), ("everything", "ConUCB"), ("a price", "ConUCB")]
 
 
 def check_neighbours(algorithm, world, plain, padded):
@@ -421,7 +457,9 @@ def test_a_client_does_not_notice_how_many_others_there_are():
 # --------------------------------------------------------------------------------------------------------- the engine
 
 
-@pytest.mark.parametrize(("world", "learner"), [("everything", "ArmCon"), ("own users", "SharedLinUCB")])
+@pytest.mark.parametrize(
+    ("world", "learner"), [("everything", "ArmCon"), ("own users", "SharedLinUCB"), ("a price", "BS")]
+)
 def test_the_engine_plays_the_same(world, learner, monkeypatch):
     """It plays clients that never meet in lanes of their own, and adds them up."""
     monkeypatch.setattr(fb._runtime, "l2_cache", lambda: 2**12)

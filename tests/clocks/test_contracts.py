@@ -69,7 +69,7 @@ LEARNERS = {
     "ask is missing: it must be a method ask(self, state, client, questions) that": {"schedule": "linear"},
     "learn=3 is not allowed: it must be a method learn(self, state, client, arm, reward)": {"learn": 3},
     "learn(s, c, a) is not allowed: it must take (state, client, arm, reward)": {"learn": lambda self, s, c, a: s},
-    "context() is not allowed: it must take (key_terms)": {"context": lambda self: 0},
+    "context() is not allowed: it must take (key_terms, links)": {"context": lambda self: 0},
     "start returned None: it must return the state before the first round, of": {"start": lambda self, c: None},
     "start returned {'b': 'x'}: it must return the state before": {"start": lambda self, c: {"b": "x"}},
     f"choose returned None: {ARM}": {"choose": lambda self, s, c, k: None},

@@ -1,6 +1,8 @@
 """Worlds in sweeps: what every algorithm claims and refuses, bad input, columns, files, programs."""
 
 import dataclasses
+import hashlib
+import json
 import re
 import warnings
 from dataclasses import dataclass
@@ -12,7 +14,11 @@ import pytest
 
 import fedbandit_jax as fb
 from fedbandit_jax import _runtime
+from fedbandit_jax.engine import store
+from fedbandit_jax.engine.code import code_of
+from fedbandit_jax.engine.identity import run_ids
 from fedbandit_jax.engine.sweep import make_sweep
+from fedbandit_jax.worlds.world import LATER, content_of
 from tests.algorithms.test_protocol import ALGORITHMS
 
 CATALOG = fb.datasets.synthetic(seed=1, dim=4, num_arms=20, num_key_terms=8, num_users=5, user_norm="unit")
@@ -22,8 +28,12 @@ VALUES = {
     "arm_sets": ("own", "common"),
     "preferences": ("shared", "own", 1, 2, 3),
     "arrivals": ("all", "one"),
-    "rewards": ("gaussian", "bernoulli", "uniform"),
+    "rewards": ("gaussian", "bernoulli", "uniform", "zero-one"),
     "shared_noise": (False, True),
+    "answers": ("mean", "max"),
+    "discount": (1.0,),  # of answers="max" alone
+    "candidates": ("all", "related"),
+    "charged": (False, True),
 }
 PHASES = {
     "contexts='redrawn'": "plays phases on fixed arms",
@@ -31,7 +41,13 @@ PHASES = {
 }
 REFUSED = {
     "DELB": PHASES | {"arm_sets='own'": "divides the pulls of arms that all clients have"},
-    "FedConPE": PHASES | {"shared_noise=True": "sums up the answers of a whole phase"},
+    "FedConPE": PHASES
+    | {
+        "shared_noise=True": "sums up the answers of a whole phase",
+        "answers='max'": "learns from answers that are linear in theta",
+        "candidates='related'": "asks about any key term",
+        "charged=True": "does not tell what its questions cost",
+    },
     "FedLinPE": PHASES,
     "FedPE": PHASES,
     "LinPE": PHASES,
@@ -110,7 +126,8 @@ def test_an_algorithm_of_ones_own_is_made_for_the_default_unless_it_says_more(no
     class Whole(fb.Algorithm, abstract=True):
         pass
 
-    refused = {Mine: ("contexts='redrawn'",), Whole: ("contexts='redrawn'", "arrivals='one'", "rewards='uniform'")}
+    asking = ("contexts='redrawn'", "answers='max'", "candidates='related'")
+    refused = {Mine: asking, Whole: (*asking, "arrivals='one'", "rewards='uniform'")}
     for kind, words in refused.items():
         for word in words:
             field, value = re.fullmatch(r"(\w+)='(\w+)'", word).groups()
@@ -123,7 +140,8 @@ def test_an_algorithm_of_ones_own_is_made_for_the_default_unless_it_says_more(no
 def test_the_wildest_world_that_is_claimed(name):
     """All fields at once: finite, regret that never falls, no more questions than rounds."""
     wild = fb.World(
-        contexts="redrawn", arm_sets="common", preferences=2, arrivals="one", rewards="bernoulli", shared_noise=True
+        **{"contexts": "redrawn", "arm_sets": "common", "preferences": 2, "arrivals": "one", "rewards": "bernoulli"},
+        **{"shared_noise": True, "answers": "max", "candidates": "related", "charged": True},
     )
     claimed = {
         field: getattr(wild if f"{field}={getattr(wild, field)!r}" not in REFUSED[name] else fb.World(), field)
@@ -164,6 +182,13 @@ class TestBadInput:
             ({"rewards": "clicks"}, "rewards='clicks' is not allowed: "),
             ({"shared_noise": "yes"}, "shared_noise='yes' is not allowed: it must be True or False"),
             ({"shared_noise": 1}, "shared_noise=1 is not allowed: it must be True or False"),
+            ({"charged": "yes"}, "charged='yes' is not allowed: it must be True or False"),
+            ({"answers": "best"}, "answers='best' is not allowed: it must be 'mean' or 'max'"),
+            ({"candidates": "some"}, "candidates='some' is not allowed: it must be 'all' or 'related'"),
+            ({"discount": 0.5}, "discount=0.5 is not allowed: it is of answers='max' alone"),
+            ({"answers": "max", "discount": 0}, "discount=0 is not allowed: it must be a number in (0, 1]"),
+            ({"answers": "max", "discount": 1.5}, "discount=1.5 is not allowed: it must be a number in (0, 1]"),
+            ({"answers": "max", "discount": "half"}, "discount='half' is not allowed: it must be a number in (0, 1]"),
             ({"contexts": []}, "contexts of World=[] is not allowed: it must not be empty"),
             ({"contexts": ["fixed", "drawn"]}, "contexts='drawn' is not allowed: "),
             ({"preferences": [[1, 2]]}, "preferences of World=[1, 2] is not allowed: it must be a number or a word"),
@@ -190,6 +215,21 @@ class TestBadInput:
         sentence = told(fb.sweep, CATALOG, fb.Uniform(), world=world, **SETTING)
         assert sentence.startswith(start)
         assert "it is there twice" in sentence or "World(contexts='fixed'" not in start
+
+    @pytest.mark.parametrize("fields", [{"answers": "max"}, {"candidates": "related"}], ids=str)
+    def test_catalogs_that_do_not_know_what_arms_carry(self, fields, nothing_traced):
+        bare = fb.Catalog.from_arrays(CATALOG.arms, CATALOG.key_terms, CATALOG.users, name="bare")
+        ((name, word),) = fields.items()
+        sentence = told(fb.sweep, bare, fb.ConUCB(), world=fb.World(**fields), **SETTING)
+        assert sentence == (
+            f"{name}={word!r} is not allowed: bare has no weights, which say what key terms an arm carries"
+        )
+        make_sweep(bare, fb.ConUCB(), world=fb.World(charged=True), **SETTING)
+
+    def test_worlds_whose_arms_carry_nothing(self, nothing_traced):
+        world = own_world(arms=lambda self, drawn, pool: pool[drawn])(contexts="redrawn", candidates="related")
+        sentence = told(fb.sweep, CATALOG, fb.ConUCB(), world=world, **SETTING)
+        assert sentence.startswith("candidates='related' is not allowed: ")
 
     def test_simulate_takes_one_world(self, nothing_traced):
         for world in ([fb.World(), fb.World(contexts="redrawn")], fb.World(preferences=[1, 2])):
@@ -264,6 +304,27 @@ def test_a_sweep_over_worlds_resumes(tmp_path):
     assert len(loaded.final()) >= 2
 
 
+def test_a_run_is_what_it_was_before_there_were_channels(tmp_path, monkeypatch):
+    """Fields that came later, as by default, are neither in the hash of a run nor columns of older folders."""
+    before = fb.sweep(CATALOG, fb.Uniform(), out=tmp_path, **SETTING)
+    sweep = make_sweep(CATALOG, fb.Uniform(), world=[fb.World(), fb.World(charged=True)], **SETTING)
+    cell = sweep.cells[0]
+    content = [CATALOG.fingerprint, "Uniform", code_of(fb.Uniform), 3, 5, 130, 0.2, code_of(fb.World)]
+    content += [[name, value] for name, value in sorted(cell.world.hyperparameters().items()) if name not in LATER]
+    wanted = [hashlib.sha256(f"{json.dumps(content)} {user} 0".encode()).hexdigest()[:20] for user in (0, 1)]
+    found = run_ids(sweep).tolist()
+    assert found[:2] == wanted
+    assert len(set(found)) == 4
+    older = lambda world: {name: value for name, value in content_of(world).items() if name not in LATER}  # noqa: E731
+    with monkeypatch.context() as patch:
+        patch.setattr(store, "content_of", older)
+        fb.sweep(CATALOG, fb.Uniform(), out=tmp_path / "older", **SETTING)
+    fb.sweep(CATALOG, fb.Uniform(), out=tmp_path / "older", **SETTING | {"clients": 2})
+    loaded = fb.Results.load(tmp_path / "older").final()
+    assert not {*VALUES, "world"} & set(loaded.columns)
+    np.testing.assert_array_equal(loaded["regret"][loaded["clients"] == 3], before.final()["regret"])
+
+
 KEYS = ["contexts", "preferences", "user"]
 
 
@@ -295,7 +356,10 @@ def test_numbers_share_a_program_and_words_do_not(traced):
     assert not traced
     words = [fb.World(**{field: values[-1]}) for field, values in VALUES.items() if field != "preferences"]
     results = fb.sweep(CATALOG, fb.Uniform(), world=[fb.World(preferences="own"), *words], **setting)
-    assert (len(traced), results.settings["programs"]) == (6, 6)
+    assert (len(traced), results.settings["programs"]) == (10, 10)
+    traced.clear()
+    fb.sweep(CATALOG, fb.Uniform(), world=fb.World(answers="max", discount=[0.5, 1]), **setting)
+    assert not traced
 
 
 CONLINUCB = Path(__file__).parents[3] / "shared" / "data" / "conlinucb-lastfm"

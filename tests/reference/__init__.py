@@ -5,7 +5,17 @@ of an algorithm has the name of its file; what a client meets in its world, `Cli
 Letters: M clients, K arms of a client, J key terms, d dimensions, T horizon, P checkpoints.
 """
 
-from tests.reference.fedconpe import FedConPESettings, fedconpe, fedlinpe, linpe
+from tests.reference.conversational_duels import DuelRun, conduel
+from tests.reference.conversational_graph import (
+    graph_conucb,
+    neighbourhood_vectors,
+    sampled_support,
+    similarity,
+)
+from tests.reference.conversational_items import ctof_conucb, hier_linucb
+from tests.reference.conversational_relative import relative_conucb, shared_relative_conucb
+from tests.reference.conversational_smoothed import checks, clime, clisk, cliskme, truncated_normal
+from tests.reference.fedconpe import FedConPESettings, fedconpe, fedlinpe, linpe, maco
 from tests.reference.federated import (
     FederatedRun,
     Sums,
@@ -27,11 +37,13 @@ from tests.reference.linalg import (
 from tests.reference.pls import pls, quantise
 from tests.reference.rounds import armcon, conlinucb, conucb, linucb, shared_linucb
 from tests.reference.uniform import uniform
-from tests.reference.world import Client, Curves, Rewards, add_up, clients_of, users_served, who_plays
+from tests.reference.world import Channel, Client, Curves, Rewards, add_up, clients_of, users_served, who_plays
 
 __all__ = [
+    "Channel",
     "Client",
     "Curves",
+    "DuelRun",
     "FedConPESettings",
     "FederatedRun",
     "PhaseRun",
@@ -41,9 +53,15 @@ __all__ = [
     "armcon",
     "async_linucb",
     "barycentric_spanner",
+    "checks",
     "clients_of",
+    "clime",
+    "clisk",
+    "cliskme",
+    "conduel",
     "conlinucb",
     "conucb",
+    "ctof_conucb",
     "delb",
     "dislinucb",
     "fclub",
@@ -53,16 +71,25 @@ __all__ = [
     "fedpe",
     "fedpe_alpha",
     "frank_wolfe",
+    "graph_conucb",
+    "hier_linucb",
     "linpe",
     "linucb",
+    "maco",
     "multi_client_design",
+    "neighbourhood_vectors",
     "pls",
     "private_fedlinucb",
     "private_noise",
     "quantise",
+    "relative_conucb",
+    "sampled_support",
     "shared_linucb",
+    "shared_relative_conucb",
+    "similarity",
     "spanning_design",
     "supported",
+    "truncated_normal",
     "uniform",
     "users_served",
     "who_plays",

@@ -1,4 +1,4 @@
-"""FedConPE (arXiv 2405.02881) and its relatives without questions, FedLinPE and LinPE, pull by pull."""
+"""FedConPE (arXiv 2405.02881), its relatives without questions, FedLinPE and LinPE, and MACO, pull by pull."""
 
 from dataclasses import dataclass, replace
 
@@ -104,6 +104,8 @@ def fedconpe(
     num_arms=None,
     server=True,
     first_client=0,
+    with_each_term=2,
+    any_coverage=False,
 ):
     """FedConPE for one federation: phases l = 1, 2, ... with eps = 2^-l.
 
@@ -114,7 +116,8 @@ def fedconpe(
     for the K_i arms and for the eigenpairs that are uploaded, and rounding_uniforms(phase, client) -> two floats; None
     draws from rng, observation by observation.
     num_arms is K in LOG (default: the largest K_i). server=False counts no messages. first_client is the
-    number by which the first client is known to `randomness`.
+    number by which the first client is known to `randomness`. with_each_term: scalars that the server sends beside a
+    key term. any_coverage: C may be below 1 / sqrt(N).
     """
     arms = [np.asarray(a, dtype=float) for a in arms]
     M, d, T = len(arms), key_terms.shape[1], int(horizon)
@@ -123,7 +126,7 @@ def fedconpe(
     N, sigma = settings.N, rewards.told() if settings.sigma is None else settings.sigma
     if T < 2:
         raise ValueError(f"horizon must be at least 2, got {T}")
-    if key_terms_used and settings.C != "realised" and N * settings.C**2 < 1 - 1e-9:
+    if key_terms_used and not any_coverage and settings.C != "realised" and N * settings.C**2 < 1 - 1e-9:
         raise ValueError(f"N C^2 must be at least 1, got {N * settings.C**2}")
     K = max(len(a) for a in arms) if num_arms is None else num_arms
     LOG = np.log(2 * K * M * np.log(T) / settings.delta)
@@ -174,7 +177,7 @@ def fedconpe(
                 )
             )
             if server:
-                messages[start + 1] += len(uploaded) * (1 + d) + len(terms) * (d + 2)  # pairs up, terms down
+                messages[start + 1] += len(uploaded) * (1 + d) + len(terms) * (d + with_each_term)  # pairs, terms
 
         # Phases end together, with the slowest client, or at the horizon.
         planned = max(int(client["counts"].sum()) for client in clients)
@@ -240,6 +243,22 @@ def fedconpe(
 
     at = np.asarray(checkpoints, dtype=int)
     return FedRun(np.cumsum(regret)[at], np.cumsum(questions)[at] / M, np.cumsum(messages)[at], theta_error[at], phases)
+
+
+def uniform_design(arms, active):
+    """The same weight on every active arm. arms (K, d), active (K,) bool -> pi (K,)."""
+    return active / active.sum()
+
+
+def maco(arms, key_terms, theta, noise, horizon, settings, checkpoints, **options):
+    """MACO (arXiv 2501.01849): FedConPE whose design is uniform over the active arms. settings.C is its beta.
+
+    N = 1, so h_p = 3 / (4 (1 - 2^-2p) d) and the radius is 2^-p / sqrt(M). The paper's noise is 1-subgaussian and its
+    rule signed: settings.sigma = 1, key_term_rule = "signed". With a key term goes its number of repetitions alone.
+    """
+    one = replace(settings, N=1.0)
+    told = dict(design=uniform_design, with_each_term=1, any_coverage=True)
+    return fedconpe(arms, key_terms, theta, noise, horizon, one, checkpoints, **told, **options)
 
 
 def fedlinpe(arms, theta, noise, horizon, settings, checkpoints, **options):

@@ -22,9 +22,21 @@ class RoundRun:
 
 
 def schedule(kind, T):
-    """Questions allowed by round t = 1..T: b(t) = 5 floor(log t) ("log") or floor(t / 50) ("linear")."""
+    """Questions allowed by round t = 1..T.
+
+    b(t) = 5 floor(log t) ("log"), floor(t / 50) ("linear"), C floor(log t) ("C log"), C floor(t / 50) ("C linear"), or
+    C questions after every N rounds ("C every N").
+    """
     t = np.arange(1, T + 1)
-    return 5 * np.floor(np.log(t)).astype(int) if kind == "log" else t // 50
+    words = {"log": "5 log", "linear": "1 linear"}.get(kind, kind).split()
+    if words[1] == "every":
+        return int(words[0]) * ((t - 1) // int(words[2]))
+    return int(words[0]) * (np.floor(np.log(t)).astype(int) if words[1] == "log" else t // 50)
+
+
+def allowed(scores, candidates):
+    """Scores of key terms, -inf for those that may not be asked about."""
+    return np.where(candidates, scores, -np.inf)
 
 
 class Ridge:
@@ -58,25 +70,29 @@ class Ridge:
         return rows @ self.theta_hat() + self.radius() * np.sqrt(self.squared_widths(rows))
 
 
-def ridge_rounds(ridge, client, horizon, b, items, choose_item):
+def ridge_rounds(ridge, client, horizon, b, key_terms, choose_item):
     """The rounds of every LinUCB-like learner: b(t) - b(t-1) questions, then the arm with the largest UCB.
 
-    items(t) (J, d) is what can be asked about before the pull of round t, choose_item(q, t) the index of the q-th
-    question; both count from 0.
+    key_terms (J, d) is what can be asked about, or None: the arms of the round. choose_item(q, t) is the index of the
+    q-th question, asked before the pull of round t; both count from 0.
     """
     pulled, asked, lost, so_far, errors = [], [], [], [], []
     for t in range(horizon):
+        arms, spent = client.see(t), 0.0
         for _ in range(b[t] - (b[t - 1] if t > 0 else 0)):
             q = len(asked)
             k = choose_item(q, t)
-            x = items(t)[k]
-            ridge.add(x, client.answer(t, q, x))
+            if key_terms is None:
+                ridge.add(arms[k], client.answer(t, q, arms[k]))
+                spent += client.cost_of_arm(t, arms[k])
+            else:
+                ridge.add(key_terms[k], client.about(t, q, k, key_terms))
+                spent += client.cost(t, k, key_terms)
             asked.append(k)
-        arms = client.see(t)
         a = first_argmax(ridge.ucb(arms))
         ridge.add(arms[a], client.reward(t, arms[a]))
         pulled.append(a)
-        lost.append(client.regret(t, arms[a]))
+        lost.append(spent + client.regret(t, arms[a]))
         so_far.append(len(asked))
         errors.append(client.error(ridge.theta_hat()))
     return RoundRun(np.array(pulled), asked, np.cumsum(lost), np.array(so_far), np.array(errors))
@@ -91,7 +107,7 @@ def linucb(client, horizon, *, alpha=0.5, lam=1.0, delta=0.1, sigma=None, S=1.0)
 def armcon(client, horizon, *, b, alpha=0.5, lam=1.0, delta=0.1, sigma=None, S=1.0):
     """Arm-Con: LinUCB whose questions are about the arm of the coming round with the largest UCB. b (T,)."""
     ridge = Ridge(len(client.theta), lam, alpha, delta, client.sigma if sigma is None else sigma, S)
-    return ridge_rounds(ridge, client, horizon, b, client.see, lambda q, t: first_argmax(ridge.ucb(client.see(t))))
+    return ridge_rounds(ridge, client, horizon, b, None, lambda q, t: first_argmax(ridge.ucb(client.see(t))))
 
 
 def conlinucb(
@@ -113,7 +129,9 @@ def conlinucb(
 ):
     """ConLinUCB: LinUCB whose questions about key terms enter the same V.
 
-    "BS": the q-th question is spanner[spanner_picks[q]] (uniform picks from rng if None);
+    "BS": the q-th question is spanner[spanner_picks[q]] (uniform picks from rng if None). Where not all key terms are
+    candidates, it is one of those of the spanner that are, in rising order, or of all candidates if there is none;
+    spanner_picks is then a function (q, n) -> a number below n;
     "MCR": argmax_k k' V^-1 k; "UCB": argmax_k k.theta_hat + alpha sqrt(k' V^-1 k).
     key_terms (J, d), spanner (r,) indices of key terms; lam=None is 0.15, or 0.2 for "UCB".
     """
@@ -124,12 +142,21 @@ def conlinucb(
         spanner = barycentric_spanner(key_terms, spanner_c) if spanner is None else spanner
         if spanner_picks is None:
             spanner_picks = rng.integers(len(spanner), size=b[horizon - 1])
+    J = len(key_terms)
+
+    def of_spanner(q, t):
+        if not callable(spanner_picks):
+            return int(spanner[spanner_picks[q]])
+        may = [k for k, good in enumerate(client.candidates(t, J)) if good]
+        members = [k for k in may if k in set(np.asarray(spanner).tolist())] or may
+        return members[spanner_picks(q, len(members))]
+
     choose = {
-        "BS": lambda q, t: int(spanner[spanner_picks[q]]),
-        "MCR": lambda q, t: first_argmax(ridge.squared_widths(key_terms)),
-        "UCB": lambda q, t: first_argmax(ridge.ucb(key_terms)),
+        "BS": of_spanner,
+        "MCR": lambda q, t: first_argmax(allowed(ridge.squared_widths(key_terms), client.candidates(t, J))),
+        "UCB": lambda q, t: first_argmax(allowed(ridge.ucb(key_terms), client.candidates(t, J))),
     }[strategy]
-    return ridge_rounds(ridge, client, horizon, b, lambda t: key_terms, choose)
+    return ridge_rounds(ridge, client, horizon, b, key_terms, choose)
 
 
 def conucb(
@@ -160,12 +187,14 @@ def conucb(
     Mt, kr = lam_t * np.eye(d), np.zeros(d)
     pulled, asked, lost, so_far, errors = [], [], [], [], []
     for t in range(horizon):
-        arms = client.see(t)
+        arms, spent = client.see(t), 0.0
         for _ in range(b[t] - (b[t - 1] if t > 0 else 0)):
             Mt_inv = np.linalg.inv(Mt)
             gain = arms @ np.linalg.inv(M) @ Mt_inv @ key_terms.T  # (K, J)
-            k = first_argmax(np.sum(gain**2, axis=0) / (1 + quadratic(key_terms, Mt_inv)))
-            answer = client.answer(t, len(asked), key_terms[k])
+            credit = np.sum(gain**2, axis=0) / (1 + quadratic(key_terms, Mt_inv))
+            k = first_argmax(allowed(credit, client.candidates(t, len(key_terms))))
+            answer = client.about(t, len(asked), k, key_terms)
+            spent += client.cost(t, k, key_terms)
             Mt, kr = Mt + np.outer(key_terms[k], key_terms[k]), kr + answer * key_terms[k]
             asked.append(k)
 
@@ -184,7 +213,7 @@ def conucb(
         reward = client.reward(t, arms[x])
         M, xr = M + lam * np.outer(arms[x], arms[x]), xr + reward * arms[x]
         pulled.append(x)
-        lost.append(client.regret(t, arms[x]))
+        lost.append(spent + client.regret(t, arms[x]))
         so_far.append(len(asked))
         errors.append(client.error(np.linalg.solve(M, lam * xr + (1 - lam) * tt)))
     return RoundRun(np.array(pulled), asked, np.cumsum(lost), np.array(so_far), np.array(errors))

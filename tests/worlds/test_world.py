@@ -214,7 +214,9 @@ NOISE = 0.4
 
 
 def spread(kind, mean):
-    return {"bernoulli": np.sqrt(1 - mean**2), "gaussian": NOISE, "uniform": NOISE}[kind]
+    one = np.clip(mean, 0, 1)
+    sd = {"bernoulli": np.sqrt(1 - mean**2), "gaussian": NOISE, "uniform": NOISE, "zero-one": np.sqrt(one * (1 - one))}
+    return sd[kind]
 
 
 def check_moments(sample, mean, sd):
@@ -225,9 +227,10 @@ def check_moments(sample, mean, sd):
     assert abs(sample.var() - sd**2) <= 4 * np.sqrt(max(fourth - sd**4, 0) / n) + 1e-3 * sd**2
 
 
-@pytest.mark.parametrize("kind", ["gaussian", "bernoulli", "uniform"])
+@pytest.mark.parametrize("kind", ["gaussian", "bernoulli", "uniform", "zero-one"])
 @pytest.mark.parametrize("mean", [-1.0, -0.35, 0.0, 0.8, 1.0])
 def test_rewards_have_their_mean_and_variance(kind, mean):
+    mean = reference.Rewards(kind, NOISE).mean(mean)
     with jax.enable_x64(True):
         u = uniforms(jax.random.key(3), (200_000,), jnp.float64)
         world = fb.World(rewards=kind)
@@ -235,6 +238,8 @@ def test_rewards_have_their_mean_and_variance(kind, mean):
     check_moments(rewards, mean, spread(kind, mean))
     if kind == "bernoulli":
         assert set(rewards) <= {-1.0, 1.0}
+    if kind == "zero-one":
+        assert set(rewards) <= {0.0, 1.0}
     if kind == "uniform":
         assert np.abs(rewards - mean).max() <= NOISE * np.sqrt(3)
     told = reference.Rewards(kind, NOISE)
@@ -252,7 +257,7 @@ def test_rewards_are_normal():
         assert jnp.abs(u).max() < 1
 
 
-@pytest.mark.parametrize("kind", ["gaussian", "bernoulli", "uniform"])
+@pytest.mark.parametrize("kind", ["gaussian", "bernoulli", "uniform", "zero-one"])
 @pytest.mark.parametrize("count", [1, 3, 1000])
 def test_sums_of_rewards_have_their_mean_and_variance(kind, count):
     draws, means = 4000, np.array([-0.6, 0.0, 0.9])
@@ -265,6 +270,10 @@ def test_sums_of_rewards_have_their_mean_and_variance(kind, count):
 
         sums = np.asarray(jax.jit(jax.vmap(one))(jax.random.split(jax.random.key(count), draws)))
     for sample, mean in zip(sums.T, means, strict=True):
-        check_moments(sample, count * mean, np.sqrt(count) * spread(kind, mean))
+        of_one = reference.Rewards(kind, NOISE).mean(mean)
+        check_moments(sample, count * of_one, np.sqrt(count) * spread(kind, mean))
+    varying = sums.T if kind != "zero-one" else sums.T[2:]  # a share of 0 or less is never drawn
+    if len(varying) < 3:
+        return
     correlation = np.corrcoef(sums.T)[np.triu_indices(3, 1)]
     assert np.abs(correlation).max() < 4 / np.sqrt(draws), "arms have noise in common"

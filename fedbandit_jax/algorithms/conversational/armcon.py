@@ -2,12 +2,11 @@
 
 from dataclasses import dataclass
 
-from jax import lax
 from jaxtyping import Array, Int
 
 from fedbandit_jax._parameters import Hyperparameter
 from fedbandit_jax.algorithms.linucb import LinUCB
-from fedbandit_jax.clocks.rounds import Client, Questions
+from fedbandit_jax.clocks.rounds import Client, Info, Questions, ask_in_turn
 from fedbandit_jax.linalg import regression
 from fedbandit_jax.linalg.portable import argmax
 from fedbandit_jax.linalg.regression import Ridge
@@ -28,9 +27,10 @@ class ArmCon(LinUCB):
 
     schedule: Hyperparameter = "log"
 
-    def ask(self, state: Ridge, client: Client, questions: Questions) -> Ridge:
-        def one(i: Int[Array, ""], state: Ridge) -> Ridge:
-            x = client.arms[argmax(self.ucb(state, client))]
-            return regression.observe(state, client.arms, x, questions.answer(i, x))[0]
+    def ask(self, state: Ridge, client: Client, questions: Questions) -> tuple[Ridge, Info]:
+        def one(i: Int[Array, ""], state: Ridge) -> tuple[Ridge, Int[Array, ""]]:
+            arm = argmax(self.ucb(state, client))
+            x = client.arms[arm]
+            return regression.observe(state, client.arms, x, questions.answer(i, x))[0], arm
 
-        return lax.fori_loop(0, questions.count, one, state)
+        return ask_in_turn(questions, one, state, questions.cost_of_arm)

@@ -5,13 +5,12 @@ from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
-from jax import lax
 from jaxtyping import Array, Float, Int, Key
 
 from fedbandit_jax._parameters import Between, Hyperparameter, param
 from fedbandit_jax.algorithms.linucb import LinUCB
 from fedbandit_jax.clocks.base import Algorithm
-from fedbandit_jax.clocks.rounds import Client, Questions
+from fedbandit_jax.clocks.rounds import Client, Info, Questions, ask_in_turn
 from fedbandit_jax.linalg import regression
 from fedbandit_jax.linalg.portable import argmax
 from fedbandit_jax.linalg.regression import Ridge
@@ -57,32 +56,48 @@ class ConLinUCB(LinUCB):
     def context(self, key_terms: Float[Array, "J d"]) -> Spanner | None:
         return barycentric_spanner(key_terms, self.spanner_factor) if self.strategy == "BS" else None
 
-    def ask(self, state: Ridge, client: Client, questions: Questions) -> Ridge:
+    def ask(self, state: Ridge, client: Client, questions: Questions) -> tuple[Ridge, Info]:
         terms = client.key_terms
 
         def one(i: Int[Array, ""], carry: tuple) -> tuple:
             ridge, widths = carry
-            k = terms[self.choose_key_term(ridge, widths, client, questions.key(i))]
-            ridge, update = regression.observe(ridge, client.arms, k, questions.answer(i, k))
+            k = self.choose_key_term(ridge, widths, client, questions.key(i))
+            ridge, update = regression.observe(ridge, client.arms, terms[k], questions.about(i, k))
             if widths is not None:
                 widths = widths - update.gain * (terms @ update.u) ** 2
-            return ridge, widths
+            return (ridge, widths), k
 
         # The widths of all J key terms cost O(J d^2) once, then O(J d) a question.
         widths = None if self.strategy == "BS" else ((terms @ state.inverse) * terms).sum(axis=1)
-        return lax.fori_loop(0, questions.count, one, (state, widths))[0]
+        (state, _), info = ask_in_turn(questions, one, (state, widths))
+        return state, info
 
     def choose_key_term(
         self, ridge: Ridge, widths: Float[Array, " J"] | None, client: Client, key: Key[Array, ""]
     ) -> Int[Array, ""]:
         """The strategy; `widths` are k' V^-1 k, `key` is the question's."""
         if widths is None:
-            spanner = client.context
-            return spanner.indices[spanner_pick(key, spanner.rank)]
+            return spanner_term(key, client)
         if self.strategy == "MCR":
-            return argmax(widths)
+            return argmax(client.among_candidates(widths))
         lengths = jnp.sqrt(jnp.maximum(widths, 0))
-        return argmax(client.key_terms @ ridge.theta + self.radius(ridge, client) * lengths)
+        scores = client.key_terms @ ridge.theta + self.radius(ridge, client) * lengths
+        return argmax(client.among_candidates(scores))
+
+
+def spanner_term(key: Key[Array, ""], client: Client) -> Int[Array, ""]:
+    """A member of the spanner that may be asked about; any such key term where the spanner has none."""
+    spanner: Spanner = client.context
+    if client.every_term:
+        return spanner.indices[spanner_pick(key, spanner.rank)]
+    assert client.term_mask is not None
+    members = jnp.arange(spanner.indices.size) < spanner.rank
+    inside = jnp.zeros_like(client.term_mask)
+    inside = inside.at[jnp.where(members, spanner.indices, inside.size)].set(True, mode="drop")
+    allowed = client.term_mask & inside
+    allowed = jnp.where(allowed.any(), allowed, client.term_mask)
+    place = spanner_pick(key, allowed.sum(dtype=jnp.int32))
+    return argmax((jnp.cumsum(allowed) > place).astype(client.key_terms.dtype))  # the first with so many before it
 
 
 def spanner_pick(key: Key[Array, ""], rank: Int[Array, ""]) -> Int[Array, ""]:

@@ -9,7 +9,7 @@ from jaxtyping import Array, Float, Int, Key
 
 from fedbandit_jax._parameters import Between, Hyperparameter, param
 from fedbandit_jax.clocks.base import MadeFor
-from fedbandit_jax.clocks.rounds import Client, Questions, RoundAlgorithm
+from fedbandit_jax.clocks.rounds import Client, Info, Questions, RoundAlgorithm, ask_in_turn
 from fedbandit_jax.linalg import regression
 from fedbandit_jax.linalg.portable import argmax, matvec
 from fedbandit_jax.linalg.regression import Ridge, learn_pull
@@ -92,35 +92,36 @@ class ConUCB(RoundAlgorithm):
         ridge = learn_pull(state.ridge, update, client.arms, arm, reward)
         return state._replace(ridge=ridge, spread=state.spread + change)
 
-    def ask(self, state: State, client: Client, questions: Questions) -> State:
+    def ask(self, state: State, client: Client, questions: Questions) -> tuple[State, Info]:
         terms = client.key_terms
         onto_arms = client.arms @ state.ridge.inverse  # X M^-1, fixed while questions are asked
         onto_terms = onto_arms.T @ onto_arms
 
         def one(i: Int[Array, ""], carry: tuple) -> tuple:
             gram, moment, inverse, influence, widths = carry
-            k = terms[argmax(influence / (1 + widths))]
-            answer = questions.answer(i, k)
+            number = argmax(client.among_candidates(influence / (1 + widths)))
+            k, answer = terms[number], questions.about(i, number)
             # Mt^-1 - gain w w' with w = Mt^-1 k; influence_k = |X M^-1 Mt^-1 k|^2 follows in O(J d).
             w = inverse @ k
             gain = 1 / (1 + k @ w)
             shadow = onto_terms @ w
             along, across = terms @ w, terms @ (inverse @ shadow)
             influence = influence + gain * along * (gain * (w @ shadow) * along - 2 * across)
-            return (
+            learned = (
                 gram + jnp.outer(k, k),
                 moment + answer * k,
                 inverse - gain * jnp.outer(w, w),
                 influence,
                 widths - gain * along**2,
             )
+            return learned, number
 
         widths = ((terms @ state.inverse) * terms).sum(axis=1)
         influence = ((terms @ (state.inverse @ onto_terms @ state.inverse)) * terms).sum(axis=1)
         init = (state.gram, state.moment, state.inverse, influence, widths)
-        gram, moment, *_ = lax.fori_loop(0, questions.count, one, init)
+        (gram, moment, *_), info = ask_in_turn(questions, one, init)
         asked = state._replace(gram=gram, moment=moment, questions=state.questions + questions.count)
-        return self.refresh(asked, client)
+        return self.refresh(asked, client), info
 
     def refresh(self, state: State, client: Client) -> State:
         eye = jnp.eye(len(state.gram), dtype=state.gram.dtype)

@@ -96,7 +96,10 @@ class FedConPE(PhaseElimination):
 
     asks_key_terms: ClassVar[bool] = True
     made_for: ClassVar[MadeFor] = PhaseElimination.made_for | {
-        "shared_noise": ("sums up the answers of a whole phase", (False,))
+        "shared_noise": ("sums up the answers of a whole phase", (False,)),
+        "answers": ("learns from answers that are linear in theta", ("mean",)),
+        "candidates": ("asks about any key term", ("all",)),
+        "charged": ("does not tell what its questions cost", (False,)),
     }
 
     N: Hyperparameter = param(1.0, low=0, ends="()", search=Between(1, 30))  # with C = 1, N C^2 >= 1

@@ -1,0 +1,170 @@
+"""RelativeConUCB (Xie et al. 2021): ConUCB whose questions compare two key terms."""
+
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, Bool, Float, Int
+
+from fedbandit_jax._parameters import Hyperparameter, OneOf, param
+from fedbandit_jax.algorithms.conversational.conucb import ConUCB, State
+from fedbandit_jax.clocks.rounds import Client, Info, Questions, ask_in_turn
+from fedbandit_jax.linalg.portable import argmax, largest_of_lanes
+
+VARIANTS = ("pos", "pos-neg", "difference", "difference-fast")
+ROWS = 32  # of the J x J pairs, at a time
+Known = tuple[Float[Array, "d d"], Float[Array, " d"], Float[Array, "d d"]]  # gram, moment and Mt^-1 of a State
+Pair = tuple[Int[Array, ""], Int[Array, ""]]  # two key terms, k1 and k2
+
+
+@dataclass(frozen=True, kw_only=True)
+class RelativeConUCB(ConUCB):
+    r"""ConUCB that asks which of two key terms the user prefers; what it learns is made up from the answer.
+
+    The arm is chosen as by ConUCB. Of the key terms that may be asked about, "pos" and "pos-neg" take the one of the
+    largest credit, and the one of the largest credit when that has entered $\tilde M$; it may be the same again:
+
+    $$ c(f) = \frac{\lVert X M^{-1} \tilde M^{-1} f \rVert^2}{1 + f^\top \tilde M^{-1} f}, \qquad
+       k_1 = \arg\max_j \; c(\tilde x_j), \quad
+       k_2 = \arg\max_j \; c(\tilde x_j) \;\text{ with }\; \tilde M + \tilde x_{k_1} \tilde x_{k_1}^\top $$
+
+    "difference" takes the pair of the largest $c(\tilde x_{k_1} - \tilde x_{k_2})$, "difference-fast" the same $k_1$ as
+    the others, and then the best $k_2$ for it. With the winner w and the loser v, the regression on key terms is told
+
+    $$ \text{pos: } \tilde x_w \mapsto 1; \quad
+       \text{pos-neg: } \tilde x_w \mapsto 1,\; \tilde x_v \mapsto 0; \quad
+       \text{difference: } \tilde x_w - \tilde x_v \mapsto 1 $$
+
+    The targets 1 and 0 are the paper's, made for rewards between 0 and 1. A difference cancels whatever all key terms
+    have in common, which is then learned from arms alone. lam, lam_t, alpha and alpha_t are those of ConUCB, with the
+    same defaults in the authors' code; "theory" is ConUCB's, and proves nothing of comparisons. A comparison is one
+    question, and costs the mean of what its two key terms do where questions cost regret. "difference" looks at all
+    pairs of the n key terms that it may ask about, in O(n J d).
+
+    When: users are asked to compare. The paper's world is World(contexts="redrawn", rewards="zero-one",
+    candidates="related"), with preferences="own" and `datasets.synthetic_relative`.
+
+    Paper: Xie, Yu, Zhao and Li, "Comparison-based Conversational Recommender System with Relative Bandit Feedback",
+    SIGIR 2021, [arXiv 2208.09837](https://arxiv.org/abs/2208.09837). The variants follow the authors' public code.
+    """
+
+    variant: Hyperparameter = param("difference-fast", words=VARIANTS, search=OneOf(VARIANTS))
+
+    @property
+    def title(self) -> str:
+        return f"{self.name}-{self.variant}"
+
+    @property
+    def rows(self) -> int:
+        """That an answer adds to the regression on key terms."""
+        return 2 if self.variant == "pos-neg" else 1
+
+    def ask(self, state: State, client: Client, questions: Questions) -> tuple[State, Info]:
+        known = (state.gram, state.moment, state.inverse)
+        (gram, moment, _), info = self.compare(known, shadow_of_arms(state, client), client, questions)
+        heard = state.questions + self.rows * questions.count
+        return self.refresh(state._replace(gram=gram, moment=moment, questions=heard), client), info
+
+    def compare(
+        self, known: Known, onto_terms: Float[Array, "d d"], client: Client, questions: Questions
+    ) -> tuple[Known, Info]:
+        """What is known of key terms after some questions; `onto_terms` is M^-1 X'X M^-1 of the client's arms X."""
+        terms = client.key_terms
+
+        def one(i: Int[Array, ""], known: Known) -> tuple[Known, Int[Array, " 2"]]:
+            gram, moment, inverse = known
+            k1, k2 = self.pair(inverse, onto_terms, client)
+            rows, targets = self.told(terms[k1], terms[k2], questions.compare(i, k1, k2))
+            for row in rows:
+                inverse = with_row(inverse, row)
+            return (gram + rows.T @ rows, moment + targets @ rows, inverse), jnp.stack([k1, k2])
+
+        return ask_in_turn(questions, one, known, lambda pair: jax.vmap(questions.cost)(jnp.atleast_1d(pair)).mean())
+
+    def pair(self, inverse: Float[Array, "d d"], onto_terms: Float[Array, "d d"], client: Client) -> Pair:
+        """The key terms to compare; `inverse` is Mt^-1."""
+        terms = client.key_terms
+
+        def best(rows: Float[Array, "J d"], inverse: Float[Array, "d d"]) -> Int[Array, ""]:
+            return argmax(client.among_candidates(credit(rows, inverse, onto_terms)))
+
+        if self.variant == "difference":
+            assert client.term_mask is not None
+            return best_difference(terms, client.term_mask, inverse, onto_terms)
+        k1 = best(terms, inverse)
+        if self.variant == "difference-fast":
+            return k1, best(terms - terms[k1][None, :], inverse)
+        return k1, best(terms, with_row(inverse, terms[k1]))
+
+    def told(
+        self, x1: Float[Array, " d"], x2: Float[Array, " d"], first_wins: Bool[Array, ""]
+    ) -> tuple[Float[Array, "n d"], Float[Array, " n"]]:
+        """The rows that enter Mt after an answer, and their targets."""
+        winner, loser = jnp.where(first_wins, x1, x2), jnp.where(first_wins, x2, x1)
+        one, zero = jnp.ones_like(x1[0]), jnp.zeros_like(x1[0])
+        if self.variant == "pos":
+            return winner[None], one[None]
+        if self.variant == "pos-neg":
+            return jnp.stack([winner, loser]), jnp.stack([one, zero])
+        return (winner - loser)[None], one[None]
+
+
+def shadow_of_arms(state: State, client: Client) -> Float[Array, "d d"]:
+    """M^-1 X'X M^-1, with which a key term's effect on the arms is worked out without them."""
+    onto_arms = client.arms @ state.ridge.inverse
+    return onto_arms.T @ onto_arms
+
+
+def with_row(inverse: Float[Array, "d d"], row: Float[Array, " d"]) -> Float[Array, "d d"]:
+    """The inverse after row row' has been added; a row of zeros changes nothing."""
+    w = inverse @ row
+    return inverse - jnp.outer(w, w) / (1 + row @ w)
+
+
+def credit(
+    rows: Float[Array, "n d"], inverse: Float[Array, "d d"], onto_terms: Float[Array, "d d"]
+) -> Float[Array, " n"]:
+    """|X M^-1 Mt^-1 f|^2 / (1 + f' Mt^-1 f) of every row f."""
+    solved = rows @ inverse
+    return ((solved @ onto_terms) * solved).sum(axis=1) / (1 + (solved * rows).sum(axis=1))
+
+
+def best_difference(
+    terms: Float[Array, "J d"],
+    mask: Bool[Array, " J"],
+    inverse: Float[Array, "d d"],
+    onto_terms: Float[Array, "d d"],
+) -> Pair:
+    """The first pair k < l of those in `mask` with the largest credit of x_k - x_l; one key term alone twice.
+
+    With G = T A T', (x_k - x_l)' A (x_k - x_l) = G_kk + G_ll - 2 G_kl. Some rows of G are worked out at a time, and
+    only those of key terms in the mask.
+    """
+    J = len(terms)
+    influence = inverse @ onto_terms @ inverse
+    forms, widths = (((terms @ A) * terms).sum(axis=1) for A in (influence, inverse))
+    numbers = jnp.arange(J, dtype=jnp.int32)
+    first = jnp.nonzero(mask, size=-(-J // ROWS) * ROWS, fill_value=J)[0].astype(jnp.int32)
+
+    def look_at(block: Int[Array, ""], found: tuple) -> tuple:
+        k = lax.dynamic_slice(first, (block * ROWS,), (ROWS,))
+        rows = terms.at[k].get(mode="fill", fill_value=0)
+
+        def between(A: Float[Array, "d d"], own: Float[Array, " J"]) -> Float[Array, "ROWS J"]:
+            at_k = own.at[k].get(mode="fill", fill_value=0)
+            return at_k[:, None] + own[None, :] - 2 * (rows @ A @ terms.T)
+
+        credits = between(influence, forms) / (1 + between(inverse, widths))
+        pairs = (numbers[None, :] > k[:, None]) & mask[None, :]  # padding is larger than all
+        credits = jnp.where(pairs, credits, -jnp.inf)
+        place = argmax(credits.ravel())
+        best, *_ = found
+        better = credits.ravel()[place] > best
+        new = (credits.ravel()[place], k[place // J], place % J)
+        return tuple(jnp.where(better, x, old) for x, old in zip(new, found, strict=True))
+
+    blocks = -(-largest_of_lanes(mask.sum(dtype=jnp.int32)) // ROWS)
+    nothing = (jnp.array(-jnp.inf, terms.dtype), first[0], first[0])
+    _, k1, k2 = lax.fori_loop(0, blocks, look_at, nothing)
+    return k1, k2
