@@ -14,6 +14,7 @@ from fedbandit_jax._parameters import Between, OneOf, param  # noqa: E402
 from fedbandit_jax.algorithms import (  # noqa: E402
     DELB,
     FCLUB,
+    MACO,
     PLS,
     ArmCon,
     AsyncLinUCB,
@@ -49,6 +50,7 @@ from fedbandit_jax.worlds.world import World  # noqa: E402
 __all__ = [
     "DELB",
     "FCLUB",
+    "MACO",
     "PLS",
     "REGISTRY",
     "Algorithm",

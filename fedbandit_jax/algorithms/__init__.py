@@ -17,6 +17,7 @@ from fedbandit_jax.algorithms.federated.fedconpe import FedConPE
 from fedbandit_jax.algorithms.federated.fedlinpe import FedLinPE
 from fedbandit_jax.algorithms.federated.fedlinucb import FedLinUCB
 from fedbandit_jax.algorithms.federated.fedpe import FedPE
+from fedbandit_jax.algorithms.federated.maco import MACO
 from fedbandit_jax.algorithms.federated.pls import PLS
 from fedbandit_jax.algorithms.federated.private_fedlinucb import PrivateFedLinUCB
 from fedbandit_jax.algorithms.federated.shared_linucb import SharedLinUCB
@@ -27,6 +28,7 @@ from fedbandit_jax.algorithms.uniform import Uniform
 __all__ = [
     "DELB",
     "FCLUB",
+    "MACO",
     "PLS",
     "ArmCon",
     "AsyncLinUCB",

@@ -1,8 +1,8 @@
-"""Phase elimination, the part that FedConPE, FedLinPE and LinPE share.
+"""Phase elimination, the part that FedConPE, MACO, FedLinPE and LinPE share.
 
-A phase, eps = 2^-l: every client plays a G-optimal design on its active arms, the server estimates theta by least
-squares over all clients and phases, and every client drops the arms that fall too far behind. An algorithm says how
-wide its confidence radius is and, if it asks questions, which (`PhaseElimination.questions`).
+A phase, eps = 2^-l: every client plays a design on its active arms, G-optimal or uniform, the server estimates theta
+by least squares over all clients and phases, and every client drops the arms that fall too far behind. An algorithm
+says how wide its confidence radius is and, if it asks questions, which (`PhaseElimination.questions`).
 """
 
 from collections import OrderedDict
@@ -30,10 +30,13 @@ from fedbandit_jax.clocks.phases import (
     pulls_after,
     run_phases,
 )
+from fedbandit_jax.linalg import Real
 from fedbandit_jax.linalg.design import METHODS, g_optimal_design, weighted_gram
 from fedbandit_jax.linalg.eigenvalues import least_squares
 from fedbandit_jax.worlds.problem import Problem
 from fedbandit_jax.worlds.world import World
+
+DESIGNS = (*METHODS, "uniform")
 
 
 class State(NamedTuple):
@@ -57,7 +60,7 @@ class Estimate(NamedTuple):
 
 
 class PhaseQuestions(NamedTuple):
-    """What the clients will ask in a phase: each of n vectors some times, one question a round, in order."""
+    """What the clients will ask in a phase: each of n vectors some times, in order."""
 
     vectors: Float[Array, "M n d"]
     repetitions: Float[Array, "M n"]
@@ -82,8 +85,8 @@ class PhaseElimination(PhaseAlgorithm, abstract=True):
     delta is the probability of failure; sigma the noise that the counts allow for (None: the problem's).
     `exploration_scale` multiplies every count and `elimination_scale` the threshold. `rounding` is "ceil" or
     "unbiased". `ridge` is added to the diagonal of G before an estimate; without it, as in the paper, a server that has
-    about as many observations as dimensions interpolates their noise. `design_tol` and `design_method` go to
-    `g_optimal_design`.
+    about as many observations as dimensions interpolates their noise. `design_method` is how the G-optimal design is
+    found, to `design_tol`, or "uniform", which plays all active arms alike instead.
     """
 
     revision: ClassVar[int] = 3
@@ -94,7 +97,7 @@ class PhaseElimination(PhaseAlgorithm, abstract=True):
     rounding: Hyperparameter = param("ceil", words=("ceil", "unbiased"), search=OneOf(("ceil", "unbiased")))
     ridge: Hyperparameter = param(0.0, low=0, ends="[)")
     design_tol: Hyperparameter = param(1e-2, low=1e-3, high=1)
-    design_method: Hyperparameter = param("multiplicative", words=tuple(METHODS))
+    design_method: Hyperparameter = param("multiplicative", words=DESIGNS)
 
     def first_phase(self, dim: int, clients: int, arms: int, horizon: int, noise: float) -> float:
         """Rounds of the first phase, eps = 1/2, before rounding up."""
@@ -128,6 +131,16 @@ class PhaseElimination(PhaseAlgorithm, abstract=True):
         M, _, d = problem.arms.shape
         return PhaseQuestions(jnp.zeros((M, 0, d), weights.dtype), jnp.zeros((M, 0), weights.dtype))
 
+    def questions_a_round(self) -> Real:
+        """How many a client asks at most, from the start of a phase until they are used up."""
+        return 1.0
+
+    def design(self, arms: Float[Array, "K d"], active: Bool[Array, " K"]) -> Float[Array, " K"]:
+        """pi, how a client divides its pulls among its active arms."""
+        if self.design_method == "uniform":
+            return active / jnp.maximum(active.sum(), 1).astype(arms.dtype)
+        return g_optimal_design(arms, active, self.design_tol, method=self.design_method).weights
+
     def run(self, key: Key[Array, ""], problem: Problem, checkpoints: Float[Array, " P"]) -> Trace:
         def play_phase(clock: Clock, state: State) -> tuple[State, Phase]:
             return self.carry_out(self.plan(key, problem, clock, state), problem, clock, state)
@@ -144,9 +157,7 @@ class PhaseElimination(PhaseAlgorithm, abstract=True):
     def plan(self, key: Key[Array, ""], problem: Problem, clock: Clock, state: State) -> PhasePlan:
         """What every client will do in a phase: its design, its counts, its questions."""
         random = draw_for_clients(key, problem, clock)
-        weights = jax.vmap(
-            lambda arms, active: g_optimal_design(arms, active, self.design_tol, method=self.design_method).weights
-        )(problem.arms, state.active)
+        weights = jax.vmap(self.design)(problem.arms, state.active)
         questions = self.questions(problem, clock, weights, random)
         total = self.pulls_in_all(problem, clock)
         counts = jax.vmap(lambda pi, u: pull_counts(pi, total, self.rounding, u))(weights, random.rounding[:, 0])
@@ -161,7 +172,8 @@ class PhaseElimination(PhaseAlgorithm, abstract=True):
         questions, radius = plan.questions, self.radius(problem, clock)
         length, complete = end_together(plan.counts, clock)
         pulls = jax.vmap(pulls_after, in_axes=(None, 0))(length, plan.counts)
-        asked = jax.vmap(asked_after, in_axes=(None, 0))(length, questions.repetitions)
+        pace = self.questions_a_round()
+        asked = jax.vmap(asked_after, in_axes=(None, 0))(pace * length, questions.repetitions)
         random = plan.random._replace(questions=plan.random.questions[:, : asked.shape[1]])
         statistics = jax.vmap(play, in_axes=(None, 0, 0, 0, 0, 0, 0, None))(
             problem.world, problem.arms, pulls, questions.vectors, asked, random, problem.theta, problem.noise
@@ -193,6 +205,7 @@ class PhaseElimination(PhaseAlgorithm, abstract=True):
             counts=plan.counts,
             length=length,
             asked=asked.sum(axis=1),
+            pace=pace,
             client_mask=problem.client_mask,
             opening=questions.sent,
             closing=Messages(M, M, M * up, M * down),

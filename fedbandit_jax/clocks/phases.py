@@ -1,8 +1,8 @@
 """The phase clock: phases end together, arms are played in blocks, the last phase is cut at T.
 
 Inside a phase a client plays its list of pulls: n_1 times its first arm, n_2 times its second, and so on, from
-the start again when the list ends before the phase does; and it asks one question a round from the phase's
-start until they are used up. So all curves are piecewise linear in between and exact at every checkpoint, and
+the start again when the list ends before the phase does; and it asks one question a round, or `Phase.pace`, from the
+phase's start until they are used up. So all curves are piecewise linear in between and exact at every checkpoint, and
 a phase costs the same whatever its length. With `Phase.rest`, a client whose list is through plays that arm instead.
 
 Messages pass when a phase opens and when it closes. What opens it is in the curves from its first round on, what closes
@@ -95,6 +95,7 @@ class Phase(NamedTuple):
     theta_error: Float[Array, ""]  # of the estimate made at its end
     info: OrderedDict[str, Array]  # diagnostics, one number each; JAX would sort a plain dict
     asked: Float[Array, " M"] | None = None  # questions
+    pace: Real = 1.0  # questions a round, a whole number
     rest: Int[Array, " M"] | None = None  # the arm that a client plays when its list is through; None: the list again
 
 
@@ -212,9 +213,9 @@ def pulls_with_rest(rounds: Float[Array, ""], counts: Float[Array, " K"], rest: 
     return listed + jnp.where(jnp.arange(counts.size) == rest, jnp.maximum(rounds - counts.sum(), 0), 0)
 
 
-def asked_after(rounds: Float[Array, ""], counts: Float[Array, " n"]) -> Float[Array, " n"]:
-    """Questions of each kind after some rounds, one a round in order, each kind once."""
-    return jnp.clip(rounds - (jnp.cumsum(counts) - counts), 0, counts)
+def asked_after(turns: Float[Array, ""], counts: Float[Array, " n"]) -> Float[Array, " n"]:
+    """Questions of each kind after some turns, one a turn in order, each kind once."""
+    return jnp.clip(turns - (jnp.cumsum(counts) - counts), 0, counts)
 
 
 def run_phases(
@@ -241,7 +242,8 @@ def run_phases(
         end = clock.start + phase.length
         elapsed = jnp.clip(checkpoints - clock.start, 0, phase.length)
         if phase.asked is not None:
-            asked = jnp.where(phase.client_mask[None, :], jnp.minimum(elapsed[:, None], phase.asked[None, :]), 0)
+            in_turn = jnp.minimum(phase.pace * elapsed[:, None], phase.asked[None, :])
+            asked = jnp.where(phase.client_mask[None, :], in_turn, 0)
             curves = curves._replace(conversations=curves.conversations + asked.sum(axis=1) / phase.client_mask.sum())
         curves = curves._replace(
             regret=curves.regret + jax.vmap(regret_after, in_axes=(0, None))(elapsed, phase),

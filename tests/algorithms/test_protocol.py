@@ -21,6 +21,7 @@ ALGORITHMS = [
     fb.FedPE(alpha=0.5),
     fb.FedPE(alpha="theory", enhanced=True),
     fb.LinPE(exploration_scale=0.3),
+    fb.MACO(exploration_scale=0.3),
     fb.PLS(C=1.0),
     fb.LinUCB(),
     fb.LinUCB(alpha="theory"),

@@ -106,6 +106,7 @@ def fedconpe(
     first_client=0,
     with_each_term=2,
     any_coverage=False,
+    pace=1,
 ):
     """FedConPE for one federation: phases l = 1, 2, ... with eps = 2^-l.
 
@@ -117,7 +118,7 @@ def fedconpe(
     draws from rng, observation by observation.
     num_arms is K in LOG (default: the largest K_i). server=False counts no messages. first_client is the
     number by which the first client is known to `randomness`. with_each_term: scalars that the server sends beside a
-    key term. any_coverage: C may be below 1 / sqrt(N).
+    key term. any_coverage: C may be below 1 / sqrt(N). pace: questions that a client asks in a round at most.
     """
     arms = [np.asarray(a, dtype=float) for a in arms]
     M, d, T = len(arms), key_terms.shape[1], int(horizon)
@@ -197,9 +198,9 @@ def fedconpe(
             regret[start + 1 : end + 1] += gaps[i][pulled]
 
             wanted = np.repeat(np.arange(len(asked_about)), client["repetitions"])
-            asked = wanted[:length]  # one a round
+            asked = wanted[: pace * length]
             asks, answer_sums = observe(asked, asked_about @ thetas[i], rewards, question_z, rng)
-            questions[start + 1 : start + 1 + len(asked)] += 1
+            np.add.at(questions, start + 1 + np.arange(len(asked)) // pace, 1)
 
             G_i = gram(arms[i], pulls) + gram(asked_about, asks)
             W_i = arms[i].T @ pull_sums + asked_about.T @ answer_sums
@@ -255,9 +256,11 @@ def maco(arms, key_terms, theta, noise, horizon, settings, checkpoints, **option
 
     N = 1, so h_p = 3 / (4 (1 - 2^-2p) d) and the radius is 2^-p / sqrt(M). The paper's noise is 1-subgaussian and its
     rule signed: settings.sigma = 1, key_term_rule = "signed". With a key term goes its number of repetitions alone.
+    Questions are up to 1/beta^2 of the pulls and may be asked at any time of a phase: here ceil(1/beta^2) a round.
     """
     one = replace(settings, N=1.0)
-    told = dict(design=uniform_design, with_each_term=1, any_coverage=True)
+    pace = int(np.ceil(1 / settings.C**2 - 1e-4))
+    told = dict(design=uniform_design, with_each_term=1, any_coverage=True, pace=pace)
     return fedconpe(arms, key_terms, theta, noise, horizon, one, checkpoints, **told, **options)
 
 

@@ -116,14 +116,7 @@ class FedConPE(PhaseElimination):
             )
 
     def for_catalog(self, catalog: Catalog) -> Algorithm:
-        if self.C != "catalog":
-            return self
-        if not catalog.realised_C:
-            rank, dim = catalog.key_term_rank, catalog.dim
-            _checks.fail(
-                "C", self.C, f"the key terms of {catalog.name} span {rank} of {dim} dimensions: no C > 0 holds"
-            )
-        return self.replace(C=min(catalog.realised_C, 1.0))
+        return self.replace(C=coverage("C", catalog)) if self.C == "catalog" else self
 
     def radius(self, problem: Problem, clock: Clock) -> Float[Array, ""]:
         return pooled_radius(self.N, problem, clock)
@@ -205,6 +198,14 @@ class FedConPE(PhaseElimination):
         turned = message.eigenvectors @ augmented @ message.eigenvectors.T
         other = jnp.diag(jnp.where(span, 0, jnp.trace(augmented)))
         return least_eigenvalue(jnp.where(span[:, None] & span[None, :], turned, other))
+
+
+def coverage(letter: str, catalog: Catalog) -> float:
+    """What a catalog's key terms offer every direction, of an algorithm that calls it by some letter."""
+    if not catalog.realised_C:
+        told = f"the key terms of {catalog.name} span {catalog.key_term_rank} of {catalog.dim} dimensions"
+        _checks.fail(letter, "catalog", f"{told}: no {letter} > 0 holds")
+    return min(catalog.realised_C, 1.0)
 
 
 def wanted_information(eps: Float[Array, ""], dim: int, N: Hyperparameter) -> Float[Array, ""]:
