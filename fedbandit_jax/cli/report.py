@@ -17,7 +17,8 @@ def report(
 ) -> None:
     """Make DIR/report.html of what reproduce, sweep or run wrote: one page with figures to zoom into, for any browser.
 
-    Also DIR/report.md, a summary, and every figure as PDF and PNG in DIR/figures.
+    Also DIR/report.md, a summary, and every figure as PDF and PNG in DIR/figures. Of a folder that several papers were
+    played in, as with fedbandit reproduce --all, the page has all claims in one table.
     """
     import matplotlib
 

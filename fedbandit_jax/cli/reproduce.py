@@ -29,8 +29,8 @@ def reproduce(
         list[str] | None,
         typer.Argument(
             metavar="[PAPER] [EXPERIMENT]",
-            help="fedconpe (default), fedlinucb, pls, or arena; and experiments of the paper, all by default. Of "
-            "fedconpe: single, multi, clients, arms, accuracy, questions, theory.",
+            help="fedconpe (default), fedlinucb, pls, conlinucb, relative, maco, or arena; and experiments of the "
+            "paper, all by default. Of fedconpe: single, multi, clients, arms, accuracy, questions, theory.",
             show_default=False,
         ),
     ] = None,
@@ -45,7 +45,8 @@ def reproduce(
         list[str] | None,
         typer.Option(
             metavar="NAME=PATH",
-            help="synthetic (default), or a name and an archive, folder or .npz; may be repeated.",
+            help="synthetic (default), or a name and an archive, folder or .npz; may be repeated. Of conlinucb, "
+            "conlinucb=FOLDER with the features of its authors.",
             show_default=False,
         ),
     ] = None,
@@ -53,7 +54,7 @@ def reproduce(
         Path | None,
         typer.Option(
             help="Folder for runs and verdict; results/reproduce, or results/quick with --quick; of another paper, "
-            "results/PAPER."
+            "results/PAPER; of all, results/papers."
         ),
     ] = None,
     quick: Annotated[
@@ -89,12 +90,19 @@ def reproduce(
             show_default=False,
         ),
     ] = None,
+    every: Annotated[
+        bool,
+        typer.Option(
+            "--all", help="All papers, one after another; those that need data of their authors only with --data."
+        ),
+    ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be run.")] = False,
 ) -> None:
     """Rerun a paper's experiments and say, claim by claim, what holds; or play all federated algorithms in the arena.
 
-    The first word may name a paper: fedconpe, which is meant without one, fedlinucb or pls. Figures that a paper
-    published are compared within the standard errors of both.
+    The first word may name a paper: fedconpe, which is meant without one, fedlinucb, pls, conlinucb, relative or maco.
+    Figures that a paper published are compared within the standard errors of both. --all plays one after another, each
+    in its own folder of OUT, and fedbandit report OUT has all claims in one table.
 
     With arena, every algorithm that has a server, and LinUCB, is played on each data set with its default constants,
     those of its theory, and tuned ones: regret against communication, and who is on the Pareto front.
@@ -116,16 +124,17 @@ def reproduce(
     of_arena = {"horizon": horizon, "world": world}
     of_fedconpe = {"budget": budget, "readings": readings or None, "precise": precise or None}
     command = shlex.join(["fedbandit", *sys.argv[1:]])
-    folder = out or Path(f"results/{paper}{'-quick' if quick else ''}")
-    if paper == "arena":
+    folder = out or Path(f"results/{'papers' if every else paper}{'-quick' if quick else ''}")
+    if every:
+        refuse("--all", EXPERIMENT=experiments, preset=preset, trials=trials, **of_fedconpe, **of_arena)
+        play: Callable[[], None] = partial(every_paper, data or [], folder, seeds, quick, command, dry_run)
+    elif paper == "arena":
         refuse(paper, EXPERIMENT=chosen or None, **of_fedconpe)
         changes = {"seeds": seeds, "trials": trials, "horizon": horizon}
-        play: Callable[[], None] = partial(
-            arena, data or ["synthetic"], world or [], preset, folder, changes, quick, command, dry_run
-        )
+        play = partial(arena, data or ["synthetic"], world or [], preset, folder, changes, quick, command, dry_run)
     elif paper != "fedconpe":
-        refuse(paper, preset=preset, data=data, trials=trials, **of_fedconpe, **of_arena)
-        play = partial(other_paper, paper, chosen, folder, seeds, quick, command, dry_run)
+        refuse(paper, preset=preset, trials=trials, **of_fedconpe, **of_arena)
+        play = partial(other_paper, paper, chosen, data or [], folder, seeds, quick, command, dry_run)
     else:
         refuse(paper, **of_arena)
         folder = out or Path("results/quick" if quick else "results/reproduce")
@@ -253,18 +262,49 @@ def named(given: list[str]) -> Iterator[tuple[str, str]]:
 
 
 def other_paper(
-    paper: str, experiments: list[str], folder: Path, seeds: int | None, quick: bool, command: str, dry_run: bool
+    paper: str,
+    experiments: list[str],
+    data: list[str],
+    folder: Path,
+    seeds: int | None,
+    quick: bool,
+    command: str,
+    dry_run: bool,
 ) -> None:
-    from fedbandit_jax.papers.paper import describe, reproduce_paper
+    from fedbandit_jax.papers.paper import check_data, describe, reproduce_paper
     from fedbandit_jax.papers.record import find
 
-    found = find(paper)
+    found, paths = find(paper), dict(named(data))
+    check_data(found, paths)  # before any is read
     if dry_run:
         for line in describe(found, experiments, out=folder, quick=quick, seeds=seeds):
             say(line)
         return
-    show(reproduce_paper(found, experiments, out=folder, seeds=seeds, quick=quick, command=command, say=say))
+    catalogs = {name: fb.datasets.load(path) for name, path in paths.items()}
+    how: dict[str, Any] = {"out": folder, "seeds": seeds, "quick": quick, "data": catalogs, "command": command}
+    show(reproduce_paper(found, experiments, say=say, **how))
     say(f"The verdict is in {folder / 'verdict.json'}; fedbandit report {folder} makes a page of it")
+
+
+def every_paper(data: list[str], folder: Path, seeds: int | None, quick: bool, command: str, dry_run: bool) -> None:
+    """All of them, FedConPE's on synthetic data; of those that need data, the ones whose data are given."""
+    from fedbandit_jax.papers.record import FIRST, PAPERS, find
+
+    papers = {name: find(name) for name in PAPERS}
+    needed = [one for paper in papers.values() for one in paper.data]
+    for name, _ in named(data):
+        _checks.choice("data", name, needed)
+    for name, paper in papers.items():
+        given = [text for text in data if text.partition("=")[0] in paper.data]
+        if len(given) < len(paper.data):
+            say(f"{name}: left out, as it needs --data {paper.data[0]}=FOLDER")
+        elif name == FIRST:
+            size = size_of(quick, seeds, None, False, None)
+            fedconpe([], None, ["synthetic"], folder / name, size, False, command, dry_run)()
+        else:
+            other_paper(name, [], given, folder / name, seeds, quick, command, dry_run)
+    if not dry_run:
+        say(f"All claims in one table: fedbandit report {folder}")
 
 
 def arena(

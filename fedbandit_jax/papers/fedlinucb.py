@@ -16,7 +16,8 @@ from jaxtyping import Array, Float, Key
 
 from fedbandit_jax._parameters import Hyperparameter, param
 from fedbandit_jax.algorithms import AsyncLinUCB, FedLinUCB, SharedLinUCB
-from fedbandit_jax.papers.paper import Experiment, Published, agrees, below, bounded
+from fedbandit_jax.papers.claims import Published, agrees, below, bounded
+from fedbandit_jax.papers.paper import Experiment
 from fedbandit_jax.papers.record import Paper
 from fedbandit_jax.worlds.catalog import Catalog
 from fedbandit_jax.worlds.world import World

@@ -1,55 +1,28 @@
-"""The experiments of a paper as data: what is played, claimed and published; and how they are judged.
+"""The experiments of a paper as data: what is played, claimed and published; and how they are played.
 
-A claim holds, does not hold or is undecided by intervals, as in `verdict`. One about a published figure compares two
-means: the interval of their difference allows for the standard errors of both. It does not hold if that interval leaves
-out 0, holds if it has 0 and reaches no further than a tenth of the figure, and is undecided if it is wider.
+Kinds of claims are in `claims`.
 """
 
 import dataclasses
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-import numpy as np
 
 from fedbandit_jax import _checks
 from fedbandit_jax.clocks.base import Algorithm
 from fedbandit_jax.engine.calls import sweep
+from fedbandit_jax.papers.claims import Claim
 from fedbandit_jax.papers.record import Paper, Record, tell
-from fedbandit_jax.papers.verdict import FAILS, HOLDS, UNDECIDED, Row, apart, decide
+from fedbandit_jax.papers.verdict import FAILS, Row
 from fedbandit_jax.results import statistics
-from fedbandit_jax.results.numbers import number, with_half
 from fedbandit_jax.results.results import Results
 from fedbandit_jax.worlds.catalog import Catalog
 from fedbandit_jax.worlds.world import World
 
 PRESET = "paper"  # constants are those of the paper
-NEAR = 0.1  # of a published figure: an interval that is wider says too little to agree
 CHECKPOINTS = 60
-
-
-@dataclass(frozen=True)
-class Published:
-    """A figure of the paper: a mean over some runs, and their standard deviation; None if it is not told."""
-
-    mean: float
-    sd: float | None = None
-    runs: int = 1
-
-    def __str__(self) -> str:
-        spread = "" if self.sd is None else f", sd {number(self.sd)}"
-        return f"{number(self.mean)} ({self.runs} runs{spread})"
-
-
-@dataclass(frozen=True)
-class Claim:
-    """A sentence, and how results judge it: a row of verdict, value, low, high and figure."""
-
-    text: str
-    judge: Callable[[Results], Row]
-    why: str = ""  # what is known of the reason, if it does not hold
+NO_DATA: Mapping[str, Catalog] = {}
 
 
 @dataclass(frozen=True)
@@ -60,15 +33,17 @@ class Experiment:
     title: str
     claim: str  # in a sentence, for the page
     algorithms: tuple[Algorithm, ...]
-    catalog: Callable[[int], Catalog]  # of a seed
-    clients: int
+    catalog: Callable[[int], Catalog] | str  # of a seed; or the name of data that must be given
+    clients: int | tuple[int, ...]
     arms: int
     horizon: int
     noise: float
     claims: tuple[Claim, ...]
     world: World = dataclasses.field(default_factory=World)
-    users: int = 1
+    besides: tuple[tuple[World, tuple[Algorithm, ...]], ...] = ()  # more algorithms, in other worlds
+    users: int | tuple[int, ...] = 1  # the first of the catalog, or which
     seeds: int = 20
+    quick_users: int | None = None  # None: as many
     quick_seeds: int = 4
     dtype: str = "auto"
     metric: str = "regret"
@@ -77,8 +52,23 @@ class Experiment:
     last_round: int | None = None
 
     @property
+    def user_count(self) -> int:
+        return self.users if isinstance(self.users, int) else len(self.users)
+
+    @property
     def runs(self) -> int:
-        return self.users * self.seeds
+        return self.user_count * self.seeds
+
+    def quick(self) -> "Experiment":
+        """With fewer users and seeds."""
+        count = self.quick_users or self.user_count
+        users = count if isinstance(self.users, int) else self.users[:count]
+        return dataclasses.replace(self, users=users, seeds=self.quick_seeds)
+
+    @property
+    def groups(self) -> tuple[tuple[World, tuple[Algorithm, ...]], ...]:
+        """Worlds, and who plays in each."""
+        return ((self.world, self.algorithms), *self.besides)
 
 
 # ------------------------------------------------------------------------------------------------------------- play
@@ -92,18 +82,21 @@ def reproduce_paper(
     seeds: int | None = None,
     seed: int = 0,
     quick: bool = False,
+    data: Mapping[str, Catalog] = NO_DATA,
     command: str = "",
     say: Callable[[str], None] = print,
 ) -> list[Row]:
     """Play a paper's experiments, all by default, and return the rows of the verdict.
 
-    Everything is found again by a later call, which plays what is missing and leaves other experiments alone.
+    `data` are the catalogs that it needs and cannot draw, by name. Everything is found again by a later call, which
+    plays what is missing and leaves other experiments alone.
     """
-    chosen = chosen_experiments(paper, experiments)
+    chosen = chosen_experiments(paper, experiments, quick=quick, seeds=seeds)
+    check_data(paper, data)
     catalogs = {}
     for experiment in chosen:
-        catalog = experiment.catalog(seed)
-        catalogs[catalog.name] = catalog
+        name, catalog = catalog_of(experiment, seed, data)
+        catalogs[name] = catalog
     record = Record(
         Path(out),
         paper.name,
@@ -116,42 +109,75 @@ def reproduce_paper(
     )
     found: list[Row] = []
     for experiment in chosen:
-        began, catalog = time.perf_counter(), experiment.catalog(seed)
-        count = seeds or (experiment.quick_seeds if quick else experiment.seeds)
-        say(f"{paper.name} / {experiment.id}: {experiment.title}, {experiment.users * count} runs of each ...")
-        folder = Path(catalog.name) / PRESET / experiment.id
-        results = play(experiment, catalog, count, record.folder / folder, seed)
-        part = {"experiment": experiment.id, "preset": PRESET, "dataset": catalog.name}
+        began, (name, catalog) = time.perf_counter(), catalog_of(experiment, seed, data)
+        say(f"{paper.name} / {experiment.id}: {experiment.title}, {experiment.runs} runs of each ...")
+        folder = Path(name) / PRESET / experiment.id
+        results = play(experiment, catalog, record.folder / folder, seed)
+        part = {"experiment": experiment.id, "preset": PRESET, "dataset": name}
         rows = [part | row for row in judge(experiment, results)]
-        told = {"users": experiment.users, "seeds": count, "seconds": round(time.perf_counter() - began, 1)}
+        seconds = round(time.perf_counter() - began, 1)
+        told = {"users": experiment.user_count, "seeds": experiment.seeds, "seconds": seconds}
         record.add([part | {"folder": str(folder)} | told], rows)
         tell(rows, say)
         found += rows
     return found
 
 
-def chosen_experiments(paper: Paper, names: Sequence[str]) -> list[Experiment]:
+def check_data(paper: Paper, data: Mapping[str, object]) -> None:
+    """All that a paper needs is given, and nothing else."""
+    for name in data:
+        if name not in paper.data:
+            needs = f"{paper.name} needs {paper.data[0]} alone" if paper.data else f"{paper.name} needs no data"
+            _checks.fail("data", name, f"{needs}: leave it out")
+    for name in paper.data:
+        if name not in data:
+            allowed = f"{paper.name} is played on files of its authors: give them as --data {name}=FOLDER"
+            _checks.fail("data", list(data), allowed)
+
+
+def catalog_of(experiment: Experiment, seed: int, data: Mapping[str, Catalog]) -> tuple[str, Catalog]:
+    """What it is played on, and the name of that in folders and tables."""
+    if isinstance(experiment.catalog, str):
+        return experiment.catalog, data[experiment.catalog]
+    catalog = experiment.catalog(seed)
+    return catalog.name, catalog
+
+
+def chosen_experiments(
+    paper: Paper, names: Sequence[str], *, quick: bool = False, seeds: int | None = None
+) -> list[Experiment]:
+    """Those of the names, or all, with as many users and seeds as are to be played."""
     for name in names:
         _checks.choice("experiment", name, paper.experiments)
-    return [paper.experiments[name] for name in (names or paper.experiments)]
+    chosen = [paper.experiments[name] for name in (names or paper.experiments)]
+    if quick:
+        chosen = [experiment.quick() for experiment in chosen]
+    return [dataclasses.replace(one, seeds=seeds or one.seeds) for one in chosen]
 
 
-def play(experiment: Experiment, catalog: Catalog, seeds: int, out: Path, seed: int = 0) -> Results:
-    return sweep(
-        catalog,
-        experiment.algorithms,
-        clients=experiment.clients,
-        arms=experiment.arms,
-        horizon=experiment.horizon,
-        noise=experiment.noise,
-        world=experiment.world,
-        users=experiment.users,
-        seeds=seeds,
-        seed=seed,
-        checkpoints=CHECKPOINTS,
-        dtype=experiment.dtype,
-        out=out,
-    )
+def play(experiment: Experiment, catalog: Catalog, out: Path, seed: int = 0) -> Results:
+    """The results of all worlds of an experiment, in one folder."""
+    parts = [
+        sweep(
+            catalog,
+            algorithms,
+            clients=experiment.clients,
+            arms=experiment.arms,
+            horizon=experiment.horizon,
+            noise=experiment.noise,
+            world=world,
+            users=experiment.users,
+            seeds=experiment.seeds,
+            seed=seed,
+            checkpoints=CHECKPOINTS,
+            dtype=experiment.dtype,
+            out=out,
+        )
+        for world, algorithms in experiment.groups
+    ]
+    if len(parts) == 1:
+        return parts[0]
+    return Results.from_tables([(part.to_pandas(), part.phases()) for part in parts], parts[0].settings)
 
 
 def judge(experiment: Experiment, results: Results) -> list[Row]:
@@ -167,97 +193,10 @@ def judge(experiment: Experiment, results: Results) -> list[Row]:
 def describe(paper: Paper, experiments: Sequence[str], *, out: str | Path, quick: bool, seeds: int | None) -> list[str]:
     """What `reproduce_paper` would run, a line an experiment."""
     lines = []
-    for one in chosen_experiments(paper, experiments):
-        count = one.users * (seeds or (one.quick_seeds if quick else one.seeds))
-        titles = ", ".join(dict.fromkeys(algorithm.title for algorithm in one.algorithms))
+    for one in chosen_experiments(paper, experiments, quick=quick, seeds=seeds):
+        titles = ", ".join(dict.fromkeys(algorithm.title for _, group in one.groups for algorithm in group))
+        M = ",".join(map(str, one.clients)) if isinstance(one.clients, tuple) else one.clients
         lines.append(
-            f"{paper.name} / {one.id}: {titles}; M={one.clients}, K={one.arms}, T={one.horizon}, {count} runs of each"
+            f"{paper.name} / {one.id}: {titles}; M={M}, K={one.arms}, T={one.horizon}, {one.runs} runs of each"
         )
     return [*lines, f"runs go to {out}"]
-
-
-# ------------------------------------------------------------------------------------------------- kinds of claims
-
-
-def agrees(
-    label: str, metrics: str | Sequence[str], published: Published, *, per: float = 1.0, what: str = "", why: str = ""
-) -> Claim:
-    """A final metric, or the sum of several, `per` so many, has the published mean within the errors of both."""
-    names = [metrics] if isinstance(metrics, str) else list(metrics)
-    what = what or names[0]
-
-    def judge(results: Results) -> Row:
-        final = results.only(label).final()
-        values = final[names].sum(axis=1, skipna=False).to_numpy(float) / per
-        mean, half = float(values.mean()), float(welch(values, published))
-        low, high = (100 * (mean + side * half - published.mean) / published.mean for side in (-1, 1))
-        differs = 100 * (mean / published.mean - 1)
-        verdict = decide(low, high, -100 * NEAR, 100 * NEAR) if low <= 0 <= high else FAILS
-        return {
-            "verdict": verdict if np.isfinite(half) else UNDECIDED,
-            "value": differs,
-            "low": low,
-            "high": high,
-            "figure": f"{with_half(mean, own_half(values))} {what}, {differs:+.1f} % [{low:+.1f}, {high:+.1f}]",
-        }
-
-    return Claim(f"{label}: {published} {what}", judge, why)
-
-
-def own_half(values: np.ndarray) -> float:
-    return float(statistics.half_width(values)) if len(values) > 1 else float("nan")
-
-
-def welch(values: np.ndarray, published: Published) -> float:
-    """Half the 95 % interval of our mean less the published one; a spread that is not told is taken to be ours."""
-    n, N = len(values), published.runs
-    if n < 2:
-        return float("nan")
-    own = float(values.var(ddof=1))
-    theirs = own if published.sd is None else published.sd**2
-    parts = own / n, theirs / N
-    if sum(parts) == 0:
-        return 0.0
-    freedom = sum(parts) ** 2 / (parts[0] ** 2 / (n - 1) + parts[1] ** 2 / max(N - 1, 1))
-    return float(statistics.t_quantile(freedom + 1) * np.sqrt(sum(parts)))
-
-
-def below(label: str, other: str, metrics: str | Sequence[str] = "regret", what: str = "", why: str = "") -> Claim:
-    """A final metric, or the sum of several, is lower than another algorithm's, paired."""
-    names = [metrics] if isinstance(metrics, str) else list(metrics)
-    what = what or names[0]
-
-    def judge(results: Results) -> Row:
-        table = results.final()
-        table = table.assign(value=table[names].sum(axis=1, skipna=False))
-        pairs = table.pivot_table(index=["user", "seed"], columns="label", values="value")[[label, other]].dropna()
-        found = statistics.paired(pairs)
-        value, low, high = (found[name] for name in ("percent_below", "low", "high"))
-        return {
-            "verdict": decide(low, high, least=0.0),
-            "value": value,
-            "low": low,
-            "high": high,
-            "figure": f"{what} {apart(value, low, high, other)}",
-        }
-
-    return Claim(f"{label}: {'less' if what == 'regret' else 'fewer'} {what} than {other}", judge, why)
-
-
-def bounded(algorithm: str, metric: str, text: str, bound: Callable[[Any], Any]) -> Claim:
-    """A final metric is within a bound, which is a function of the table, in every run of an algorithm."""
-
-    def judge(results: Results) -> Row:
-        final = results.final()
-        final = final[final["algorithm"] == algorithm]
-        share = (final[metric] / bound(final)).to_numpy(float)
-        inside = bool((share <= 1).all())
-        return {
-            "verdict": HOLDS if inside else FAILS,
-            "value": 100 * float(share.max()),
-            "low": 100 * float(share.min()),
-            "high": 100 * float(share.max()),
-            "figure": f"{(share <= 1).sum()} of {len(share)} runs; {share.min():.0%} to {share.max():.0%} of the bound",
-        }
-
-    return Claim(text, judge)

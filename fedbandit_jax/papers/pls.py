@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from fedbandit_jax.algorithms import DELB, PLS, FedPE
-from fedbandit_jax.papers.paper import Claim, Experiment, Published, agrees, below
+from fedbandit_jax.papers.claims import Claim, Published, agrees, below
+from fedbandit_jax.papers.paper import Experiment
 from fedbandit_jax.papers.record import Paper
 from fedbandit_jax.worlds.catalog import Catalog
 from fedbandit_jax.worlds.world import World

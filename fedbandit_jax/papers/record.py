@@ -19,7 +19,7 @@ from fedbandit_jax.engine.files import write_whole
 from fedbandit_jax.worlds.catalog import Catalog
 
 FIRST = "fedconpe"  # the paper of folders that do not say so
-PAPERS = (FIRST, "fedlinucb", "pls")  # each a module here with its PAPER
+PAPERS = (FIRST, "fedlinucb", "pls", "conlinucb", "relative", "maco")  # each a module here with its PAPER
 
 
 @dataclass(frozen=True)
@@ -30,6 +30,7 @@ class Paper:
     title: str
     reference: str
     experiments: Mapping[str, Any]
+    data: tuple[str, ...] = ()  # that it is played on and that cannot be drawn, by the names that the shell takes
 
 
 def find(name: str) -> Paper:

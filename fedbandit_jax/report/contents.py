@@ -4,7 +4,8 @@
     DIR/report.md       the same in short
     DIR/figures/        NAME.pdf and NAME.png
 
-DIR is what `fedbandit reproduce`, `sweep` or `run`, or `Results.save`, wrote.
+DIR is what `fedbandit reproduce`, `sweep` or `run`, or `Results.save`, wrote; several reproductions in one
+folder give one table of all their claims.
 """
 
 import json
@@ -150,6 +151,10 @@ def read(folder: Path) -> Report:
         parts.append(of_arena(folder))
     if parts:
         return reduce(joined, parts)
+    if any(folder.glob("*/reproduction.json")):
+        from fedbandit_jax.report.claims import of_papers
+
+        return of_papers(folder)
     if (folder / "manifest.json").is_file() or (folder / "settings.json").is_file():
         return of_results(Results.load(folder), folder.resolve().name)
     allowed = "it must be a folder that fedbandit reproduce, sweep or run wrote"

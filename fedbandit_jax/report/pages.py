@@ -44,6 +44,7 @@ def markdown(report: Report) -> str:
         body = [
             [
                 f"{SIGNS[row['verdict']]} {row['verdict']}",
+                *([row["paper"]] if "paper" in row else []),
                 row["claim"],
                 row["dataset"],
                 row["preset"],
@@ -52,7 +53,8 @@ def markdown(report: Report) -> str:
             ]
             for row in rows
         ]
-        columns = ("verdict", "claim", "data set", "preset", "measured", "why")
+        paper = ("paper",) if "paper" in rows[0] else ()
+        columns = ("verdict", *paper, "claim", "data set", "preset", "measured", "why")
         lines += [f"## {heading}", markdown_table(columns, body)]
     lines += [text for table in report.opening for text in table_in_markdown(table)]
     for section, figures in sections(report):
@@ -130,7 +132,10 @@ def template() -> Template:
 
 
 def verdict_tables(report: Report) -> Iterator[tuple[str, list[Mapping[str, Any]]]]:
-    """The claims about experiments, and those about the theory."""
+    """The claims about experiments, and those about the theory; those of several papers are in one table."""
+    if any("paper" in row for row in report.verdicts):
+        yield "Claims", list(report.verdicts)
+        return
     for heading, theory in (("Verdict", False), ("The theorems", True)):
         rows = [row for row in report.verdicts if (row["experiment"] == "theory") == theory]
         if rows:
@@ -143,7 +148,8 @@ def sections(report: Report) -> Iterator[tuple[str, list[Figure]]]:
 
 
 def where_of(row: Mapping[str, Any]) -> dict[str, str]:
-    return {"data set": row["dataset"], "preset": row["preset"], "verdict": row["verdict"]}
+    paper = {"paper": row["paper"]} if "paper" in row else {}
+    return {**paper, "data set": row["dataset"], "preset": row["preset"], "verdict": row["verdict"]}
 
 
 def filters(report: Report) -> dict[str, list[str]]:

@@ -43,20 +43,16 @@ TOO_LARGE = "asks about perturbed key terms, whose means may be too large for cl
 NO_CLICKS = {f"rewards={clicks!r}": TOO_LARGE for clicks in ("bernoulli", "zero-one")}
 REFUSED = {
     "DELB": PHASES | {"arm_sets='own'": "divides the pulls of arms that all clients have"},
-    "FedConPE": PHASES
-    | {
-        "shared_noise=True": "sums up the answers of a whole phase",
-        "answers='max'": "learns from answers that are linear in theta",
-        "candidates='related'": "asks about any key term",
-        "charged=True": "does not tell what its questions cost",
-    },
-    "MACO": PHASES
-    | {
-        "shared_noise=True": "sums up the answers of a whole phase",
-        "answers='max'": "learns from answers that are linear in theta",
-        "candidates='related'": "asks about any key term",
-        "charged=True": "does not tell what its questions cost",
-    },
+    **dict.fromkeys(
+        ("FedConPE", "MACO"),
+        PHASES
+        | {
+            "shared_noise=True": "sums up the answers of a whole phase",
+            "answers='max'": "learns from answers that are linear in theta",
+            "candidates='related'": "asks about any key term",
+            "charged=True": "does not tell what its questions cost",
+        },
+    ),
     "FedLinPE": PHASES,
     "FedPE": PHASES,
     "LinPE": PHASES,
