@@ -34,11 +34,11 @@ class CLiSK(LinUCB):
     $$ \hat k = \arg\max_k \; (k + \varepsilon_k)^\top \hat\theta, \qquad
        \varepsilon_k \sim \mathcal N(0, \rho^2 I), \; \text{each entry given that it is in } [-R, R] $$
 
-    Every question perturbs every key term anew, and the user is asked about the perturbed one. No bonus: what explores
-    is the noise. With rho = 0 it asks about one key term for ever. R = None does not truncate: then all products with
-    theta_hat are drawn first and the noise of the winner given its product, J + d numbers a question. With an R, or with
-    `normalise_smoothed`, J d numbers are drawn, `ROWS` key terms at a time: with 1,000 key terms of 50 dimensions and 40
-    questions in 6,000 rounds, such a run takes three to four times as long.
+    Every question perturbs every key term anew, and the user is asked about the perturbed one. No bonus: what
+    explores is the noise. With rho = 0 it asks about one key term for ever. R = None does not truncate: then all
+    products with theta_hat are drawn first and the noise of the winner given its product, J + d numbers a question.
+    With an R, or with `normalise_smoothed`, J d numbers are drawn, `ROWS` key terms at a time: with 1,000 key terms
+    of 50 dimensions and 40 questions in 6,000 rounds, such a run takes three to four times as long.
 
     Noise makes a key term longer, k' k = 1 + d rho^2 in the mean, while the noise of an answer stays: a larger rho also
     buys answers that tell more. `normalise_smoothed` gives perturbed key terms the length 1, to see how much of a gain
