@@ -144,8 +144,13 @@ def test_maco_is_fedconpe_with_a_uniform_design():
 
 
 def shaken(seed=2, rho=0.5, R=1.0, count=J):
-    """Perturbations of any question, (J, d)."""
-    return lambda *at: reference.truncated_normal(np.random.default_rng([seed, *at]).uniform(-1, 1, (count, D)), rho, R)
+    """Perturbations of any question, (J, d), by its numbers alone, whatever theta_hat or v is."""
+
+    def eps(*at):
+        numbers = [number for number in at if np.ndim(number) == 0]
+        return reference.truncated_normal(np.random.default_rng([seed, *numbers]).uniform(-1, 1, (count, D)), rho, R)
+
+    return eps
 
 
 @pytest.mark.parametrize(("rho", "R"), [(0.3, 1.0), (2.0, 0.5), (1.0, np.inf)])

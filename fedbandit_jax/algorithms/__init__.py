@@ -4,6 +4,9 @@ Those that ask questions are in `conversational`, those with a server in `federa
 """
 
 from fedbandit_jax.algorithms.conversational.armcon import ArmCon
+from fedbandit_jax.algorithms.conversational.clime import CLiME
+from fedbandit_jax.algorithms.conversational.clisk import CLiSK
+from fedbandit_jax.algorithms.conversational.cliskme import CLiSKME
 from fedbandit_jax.algorithms.conversational.conlinucb import ConLinUCB
 from fedbandit_jax.algorithms.conversational.conucb import ConUCB
 from fedbandit_jax.algorithms.federated.async_linucb import AsyncLinUCB
@@ -29,6 +32,9 @@ __all__ = [
     "PLS",
     "ArmCon",
     "AsyncLinUCB",
+    "CLiME",
+    "CLiSK",
+    "CLiSKME",
     "ConLinUCB",
     "ConUCB",
     "DisLinUCB",

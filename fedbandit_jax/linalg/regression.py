@@ -246,6 +246,27 @@ def observe(
     ), update
 
 
+def observe_sums(
+    ridge: Ridge, rows: Float[Array, "n d"], counts: Float[Array, " n"], sums: Float[Array, " n"]
+) -> Ridge:
+    """Add `counts` observations of each of some vectors, given as their sums, to what `recompute` starts from.
+
+    Nothing else follows before it has been called.
+    """
+    residuals = sums - counts * (rows @ ridge.reference)
+    return ridge._replace(
+        extra_gram=ridge.extra_gram + (counts[:, None] * rows).T @ rows,
+        extra_moment=ridge.extra_moment + residuals @ rows,
+    )
+
+
+def seen(ridge: Ridge, arms: Float[Array, "K d"]) -> Float[Array, "d d"]:
+    """V less its prior, from sums; every pull has the weight 1."""
+    if isinstance(ridge.pulls, FixedArms):
+        return (ridge.pulls.counts[:, None] * arms).T @ arms + ridge.extra_gram
+    return ridge.pulls.gram + ridge.extra_gram
+
+
 def _move(ridge: Ridge, update: RankOneUpdate, surprise: Float[Array, ""]) -> Ridge:
     pulls = ridge.pulls
     if isinstance(pulls, FixedArms):
@@ -318,3 +339,9 @@ def confidence_radius(
     """sigma sqrt(2 log(1/delta) + d log(1 + n / (lam d))) + sqrt(lam) S, for |theta| <= S."""
     growth = 2 * jnp.log(1 / delta) + dim * jnp.log1p(observations / (prior * dim))
     return sigma * jnp.sqrt(growth) + jnp.sqrt(prior) * bound
+
+
+def determinant_radius(ridge: Ridge, delta: Real, sigma: Real, bound: Real = 1.0) -> Float[Array, ""]:
+    """sigma sqrt(2 log(1/delta) + log(det V / lam^d)) + sqrt(lam) S: holds whatever the norms of what was observed."""
+    growth = 2 * jnp.log(1 / delta) + ridge.log_det - ridge.theta.size * jnp.log(ridge.prior)
+    return sigma * jnp.sqrt(jnp.maximum(growth, 0)) + jnp.sqrt(ridge.prior) * bound

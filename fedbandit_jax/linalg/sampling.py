@@ -44,6 +44,12 @@ def random_words(keys: Key[Array, " n"], count: int) -> UInt32[Array, "count n"]
     return x ^ y
 
 
+def many_uniforms(key: Key[Array, ""], count: int) -> Float[Array, " count"]:
+    """Uniform in (-1, 1), in one pass: odd numbers of 2^-23, of which none is an end. In float32."""
+    odd = 2 * (random_words(key[None], count)[:, 0] >> 9).astype(jnp.int32) + 1
+    return odd.astype(jnp.float32) * 2.0**-23 - 1
+
+
 def side_by_side(target: UInt16[Array, "count n"]) -> Int[Array, "count n"]:
     """`after_swaps` of each column: n shuffles, step by step, in lockstep.
 

@@ -29,6 +29,8 @@ PHASES = {
     "contexts='redrawn'": "plays phases on fixed arms",
     "arrivals='one'": "plays phases that end together for all clients",
 }
+TOO_LARGE = "asks about perturbed key terms, whose means may be too large for clicks"
+NO_CLICKS = {f"rewards={clicks!r}": TOO_LARGE for clicks in ("bernoulli", "zero-one")}
 REFUSED = {
     "DELB": PHASES | {"arm_sets='own'": "divides the pulls of arms that all clients have"},
     "FedConPE": PHASES | {"shared_noise=True": "sums up the answers of a whole phase"},
@@ -42,6 +44,8 @@ REFUSED = {
     },
     "PrivateFedLinUCB": {"arrivals='one'": "shares after batches that end together for all clients"},
     **{name: {} for name in ("LinUCB", "ArmCon", "ConUCB", "ConLinUCB", "SharedLinUCB", "Uniform")},
+    "CLiME": {},
+    **dict.fromkeys(("CLiSK", "CLiSKME"), NO_CLICKS),
     **{name: {} for name in ("DisLinUCB", "AsyncLinUCB", "FedLinUCB", "FCLUB")},
 }
 ONE_EACH = {type(algorithm).__name__: algorithm for algorithm in reversed(ALGORITHMS)}

@@ -103,8 +103,8 @@ def clisk(
 ):
     """CLiSK: a question is about x_hat_k = x_k + eps_k with the largest x_hat_k.theta_hat, no bonus.
 
-    eps(q) (J, d): the perturbations of the q-th question, counted from 0; b (T,). R matters to alpha="bound" alone, in
-    which x_hat is at most 1 + sqrt(d) R long. The run's questions are tuples (k, 1).
+    eps(q, theta_hat) (J, d): the perturbations of the q-th question, counted from 0; b (T,). R matters to alpha="bound"
+    alone, in which x_hat is at most 1 + sqrt(d) R long. The run's questions are tuples (k, 1).
     """
     d = len(client.theta)
     length = 1.0 if normalise_smoothed else 1 + np.sqrt(d) * R
@@ -113,8 +113,9 @@ def clisk(
     def ask(t, asked):
         for _ in range(b[t] - (b[t - 1] if t > 0 else 0)):
             q = len(asked)
-            x_hat = smoothed(key_terms, eps(q), normalise_smoothed)
-            scores = np.where(allowed_of(allowed, t, len(key_terms)), x_hat @ ridge.theta_hat(), -np.inf)
+            theta_hat = ridge.theta_hat()
+            x_hat = smoothed(key_terms, eps(q, theta_hat), normalise_smoothed)
+            scores = np.where(allowed_of(allowed, t, len(key_terms)), x_hat @ theta_hat, -np.inf)
             k = first_argmax(scores)
             ridge.ask(x_hat[k], client.answer(t, q, x_hat[k]))
             asked.append((k, 1))
@@ -146,7 +147,8 @@ def cliskme(
 
     For every i with l_i < level t: about x_hat_k with the largest |x_hat_k.v_i|, ceil((level t - l_i) / c0^2) times,
     where 2.00001 is 2 and 0.00001 is 0. All l_i and v_i are those before the first question of the round.
-    checks (T,) bool; level: the paper's alpha; c0: a number, or "realised": |x_hat_k.v_i|; eps(t, i) (J, d).
+    checks (T,) bool; level: the paper's alpha; c0: a number, or "realised": |x_hat_k.v_i|; eps(t, i, v_i)
+    (J, d).
     eigen(V) -> ascending values (d,), vectors (d, d) as columns. answers(t, i, k, x, n) -> the sum of n answers about
     x = x_hat_k; None: one by one, of the client. The run's questions are tuples (t, i, k, n), t from 0.
     """
@@ -163,7 +165,7 @@ def cliskme(
         goal = level * (t + 1)
         values, vectors = eigen(ridge.V)
         for i in range(d):
-            x_hat = smoothed(key_terms, eps(t, i), normalise_smoothed)
+            x_hat = smoothed(key_terms, eps(t, i, vectors[:, i]), normalise_smoothed)
             inner = np.abs(x_hat @ vectors[:, i])
             k = first_argmax(np.where(allowed_of(allowed, t, len(key_terms)), inner, -np.inf))
             c = max(inner[k], 1e-6) if c0 == "realised" else c0
@@ -179,4 +181,4 @@ def cliskme(
 def clime(client, key_terms, horizon, **settings):
     """CLiME: CLiSK-ME about the key terms as they are."""
     nothing = np.zeros_like(key_terms)
-    return cliskme(client, key_terms, horizon, eps=lambda t, i: nothing, R=0.0, **settings)
+    return cliskme(client, key_terms, horizon, eps=lambda t, i, v: nothing, R=0.0, **settings)

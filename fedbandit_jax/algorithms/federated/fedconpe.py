@@ -116,7 +116,7 @@ class FedConPE(PhaseElimination):
             )
 
     def for_catalog(self, catalog: Catalog) -> Algorithm:
-        return self.replace(C=coverage("C", catalog)) if self.C == "catalog" else self
+        return self.replace(C=coverage("C", self.C, catalog)) if self.C == "catalog" else self
 
     def radius(self, problem: Problem, clock: Clock) -> Float[Array, ""]:
         return pooled_radius(self.N, problem, clock)
@@ -200,11 +200,11 @@ class FedConPE(PhaseElimination):
         return least_eigenvalue(jnp.where(span[:, None] & span[None, :], turned, other))
 
 
-def coverage(letter: str, catalog: Catalog) -> float:
-    """What a catalog's key terms offer every direction, of an algorithm that calls it by some letter."""
+def coverage(letter: str, given: Any, catalog: Catalog) -> float:
+    """What a catalog's key terms offer every direction, for an algorithm that was `given` a word for it."""
     if not catalog.realised_C:
         told = f"the key terms of {catalog.name} span {catalog.key_term_rank} of {catalog.dim} dimensions"
-        _checks.fail(letter, "catalog", f"{told}: no {letter} > 0 holds")
+        _checks.fail(letter, given, f"{told}: no {letter} > 0 holds")
     return min(catalog.realised_C, 1.0)
 
 

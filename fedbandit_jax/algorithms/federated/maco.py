@@ -57,7 +57,7 @@ class MACO(PhaseElimination):
     design_method: Hyperparameter = param("uniform", words=DESIGNS)
 
     def for_catalog(self, catalog: Catalog) -> Algorithm:
-        return self.replace(beta=coverage("beta", catalog)) if self.beta == "catalog" else self
+        return self.replace(beta=coverage("beta", self.beta, catalog)) if self.beta == "catalog" else self
 
     def radius(self, problem: Problem, clock: Clock) -> Float[Array, ""]:
         return pooled_radius(1.0, problem, clock)
