@@ -44,7 +44,7 @@ def markdown(report: Report) -> str:
         body = [
             [
                 f"{SIGNS[row['verdict']]} {row['verdict']}",
-                *([row["paper"]] if "paper" in row else []),
+                *([row["paper"], row["experiment"]] if "paper" in row else []),
                 row["claim"],
                 row["dataset"],
                 row["preset"],
@@ -53,7 +53,7 @@ def markdown(report: Report) -> str:
             ]
             for row in rows
         ]
-        paper = ("paper",) if "paper" in rows[0] else ()
+        paper = ("paper", "experiment") if "paper" in rows[0] else ()
         columns = ("verdict", *paper, "claim", "data set", "preset", "measured", "why")
         lines += [f"## {heading}", markdown_table(columns, body)]
     lines += [text for table in report.opening for text in table_in_markdown(table)]

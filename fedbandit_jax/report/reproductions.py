@@ -23,6 +23,8 @@ from fedbandit_jax.report.contents import (
     span,
 )
 from fedbandit_jax.results.results import Results
+from fedbandit_jax.results.statistics import varied_places
+from fedbandit_jax.worlds.world import FIELDS
 
 SCHEDULES = {"log": "5 ⌊log t⌋", "linear": "⌊t/50⌋"}
 
@@ -85,6 +87,8 @@ def experiment_figure(experiment: Any, part: Mapping[str, Any], results: Results
         curves = curves[curves["round"] <= experiment.last_round]
     if experiment.metric == "conversations":
         curves = join_schedules(curves)
+    if getattr(experiment, "besides", ()):  # every algorithm has its own world: one panel for all of them
+        curves = curves.drop(columns=[name for name in varied_places(curves) if name in FIELDS])
     users = curves["user"].nunique()
     where = {"data set": part["dataset"], "preset": part["preset"]}
     M, K, T = (span(curves[name]) for name in ("clients", "arms", "horizon"))
