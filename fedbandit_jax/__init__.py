@@ -45,7 +45,7 @@ from fedbandit_jax.clocks.rounds import Client, RoundAlgorithm  # noqa: E402
 from fedbandit_jax.engine.calls import simulate, sweep  # noqa: E402
 from fedbandit_jax.linalg import regression  # noqa: E402
 from fedbandit_jax.linalg.design import g_optimal_design  # noqa: E402
-from fedbandit_jax.papers import theory  # noqa: E402
+from fedbandit_jax.papers.theory import bounds as theory  # noqa: E402
 from fedbandit_jax.papers.tuning.search import tune  # noqa: E402
 from fedbandit_jax.papers.tuning.tuned import Tuning  # noqa: E402
 from fedbandit_jax.results.results import Results  # noqa: E402

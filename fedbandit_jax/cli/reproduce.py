@@ -213,8 +213,8 @@ def play_presets(arguments: dict[str, Any], folder: Path, size: "Size", command:
 
 
 def play_readings(data: list[str], folder: Path, size: "Size", command: str, dry_run: bool) -> None:
-    from fedbandit_jax.papers import findings
-    from fedbandit_jax.papers import readings as module
+    from fedbandit_jax.papers.readings import findings
+    from fedbandit_jax.papers.readings import readings as module
 
     found = {name: with_norms(path) for name, path in named(data)}
     if dry_run:
@@ -236,7 +236,7 @@ def play_readings(data: list[str], folder: Path, size: "Size", command: str, dry
 def with_norms(path: str) -> dict[str, fb.Catalog]:
     """A data set with users of every norm that a reading may mean; of a prepared catalog, its own and 1."""
     from fedbandit_jax.papers.fedconpe import REAL_NORMS, SYNTHETIC_NORMS
-    from fedbandit_jax.papers.readings import with_norm
+    from fedbandit_jax.papers.readings.readings import with_norm
 
     if Path(path).suffix == ".npz":
         catalog = fb.datasets.load(path)

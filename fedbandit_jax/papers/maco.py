@@ -14,7 +14,7 @@ from fedbandit_jax.algorithms import MACO, ArmCon, ConLinUCB, ConUCB, LinUCB
 from fedbandit_jax.datasets import synthetic
 from fedbandit_jax.papers.claims import Claim, below_all, changes, grows
 from fedbandit_jax.papers.paper import Experiment
-from fedbandit_jax.papers.readings import with_norm
+from fedbandit_jax.papers.readings.readings import with_norm
 from fedbandit_jax.papers.record import Paper
 from fedbandit_jax.papers.verdict import TOLERANCE
 from fedbandit_jax.worlds.catalog import Catalog

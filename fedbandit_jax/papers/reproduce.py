@@ -25,7 +25,7 @@ from fedbandit_jax.engine.calls import sweep
 from fedbandit_jax.papers import verdict
 from fedbandit_jax.papers.fedconpe import CHECKPOINTS, EXPERIMENTS, NOISE, PAPER, PRESETS, USERS, Experiment
 from fedbandit_jax.papers.record import Record, tell
-from fedbandit_jax.papers.theory_checks import check_theory
+from fedbandit_jax.papers.theory.checks import check_theory
 from fedbandit_jax.papers.tuning.search import rungs_of, search
 from fedbandit_jax.papers.tuning.tuned import budget_of
 from fedbandit_jax.results import statistics

@@ -11,10 +11,10 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from fedbandit_jax.clocks.schedule import Schedule
-from fedbandit_jax.papers import findings
 from fedbandit_jax.papers.fedconpe import ADMISSIBLE, CHOICES, EXPERIMENTS
-from fedbandit_jax.papers.findings import PUBLISHED, WORDS
-from fedbandit_jax.papers.readings import CLAIMS, HEADLINE
+from fedbandit_jax.papers.readings import findings
+from fedbandit_jax.papers.readings.findings import PUBLISHED, WORDS
+from fedbandit_jax.papers.readings.readings import CLAIMS, HEADLINE
 from fedbandit_jax.papers.verdict import HOLDS
 from fedbandit_jax.results.drawing import COLORS, MARKERS, STYLES
 

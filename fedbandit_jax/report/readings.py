@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pandas as pd
 
-from fedbandit_jax.papers import findings
 from fedbandit_jax.papers.fedconpe import CHOICES
-from fedbandit_jax.papers.readings import CLAIMS, HEADLINE, read
+from fedbandit_jax.papers.readings import findings
+from fedbandit_jax.papers.readings.readings import CLAIMS, HEADLINE, read
 from fedbandit_jax.report import maps
 from fedbandit_jax.report.contents import Picture, Report, Table, facts
 

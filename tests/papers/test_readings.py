@@ -11,9 +11,10 @@ from typer.testing import CliRunner
 
 import fedbandit_jax as fb
 from fedbandit_jax.cli import main as cli
-from fedbandit_jax.papers import fedconpe, findings, readings, verdict
+from fedbandit_jax.papers import fedconpe, verdict
 from fedbandit_jax.papers.fedconpe import CHOICES, EXPERIMENTS, Reading
-from fedbandit_jax.papers.readings import CLAIMS
+from fedbandit_jax.papers.readings import findings, readings
+from fedbandit_jax.papers.readings.readings import CLAIMS
 from fedbandit_jax.papers.reproduce import Size
 from fedbandit_jax.report import contents, maps
 from tests.reports import reproduction

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fedbandit_jax.papers import findings, readings
+from fedbandit_jax.papers.readings import findings, readings
 from tests.examples import ROOT
 
 PAGE = (ROOT / "notebooks" / "docs" / "verdict.md").read_text()

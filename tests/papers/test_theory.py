@@ -10,8 +10,8 @@ import scipy.stats
 
 import fedbandit_jax as fb
 from fedbandit_jax.algorithms.federated import fedconpe
-from fedbandit_jax.papers import theory
-from fedbandit_jax.papers import theory_checks as checks
+from fedbandit_jax.papers.theory import bounds as theory
+from fedbandit_jax.papers.theory import checks
 from fedbandit_jax.papers.verdict import FAILS, HOLDS, UNDECIDED
 from fedbandit_jax.results import statistics
 

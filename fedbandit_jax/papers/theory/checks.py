@@ -16,7 +16,7 @@ from fedbandit_jax import _checks
 from fedbandit_jax.algorithms import FedConPE, SharedLinUCB
 from fedbandit_jax.datasets import synthetic
 from fedbandit_jax.engine.calls import sweep
-from fedbandit_jax.papers import theory
+from fedbandit_jax.papers.theory import bounds as theory
 from fedbandit_jax.papers.verdict import FAILS, HOLDS, TOLERANCE, Row, decide, decide_all, decide_each
 from fedbandit_jax.results import statistics
 from fedbandit_jax.results.results import Results

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from fedbandit_jax.papers.fedconpe import ADMISSIBLE, APPENDIX_NORMS, CHOICES, EXPERIMENTS
-from fedbandit_jax.papers.readings import CLAIMS, HEADLINE
+from fedbandit_jax.papers.readings.readings import CLAIMS, HEADLINE
 from fedbandit_jax.papers.verdict import FAILS, HOLDS, UNDECIDED
 
 WORDS = (HOLDS, FAILS, UNDECIDED)

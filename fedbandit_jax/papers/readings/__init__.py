@@ -1,0 +1,1 @@
+"""FedConPE under every reading of what its paper leaves open, and what came of it."""

@@ -1,0 +1,1 @@
+"""The theorems: bounds as functions, and checks that they hold."""
