@@ -385,17 +385,16 @@ def test_questions_about_two_are_charged():
 def test_constants_of_conduel():
     assert round(curvature(), 2) == 9.52
     assert [refit_at(t, since) for t, since in ((99, 1), (100, 99), (100, 100))] == [True, False, True]
-    default = reference.conduel(
-        duelist(), terms(), 3, b=NEVER, uniforms=np.full(3, 0.5), pairs=None, alpha=1.5, lam=5.0
-    )
-    told = reference.conduel(
-        duelist(), terms(), 3, b=NEVER, uniforms=np.full(3, 0.5), pairs=None, alpha=1.5, lam=5.0, kappa=curvature()
-    )
-    same_duels(default, told)
+    told = dict(b=NEVER, uniforms=np.full(3, 0.5), pairs=None, lam=5.0)
+    default = reference.conduel(duelist(), terms(), 3, **told)
+    same_duels(default, reference.conduel(duelist(), terms(), 3, alpha=1.5, kappa=curvature(), **told))
+    seen = []  # duels since the last fit, which is at 5
+    conduel(duelist(), horizon=7, b=[0, 0, 1, 1, 1, 1, 1], refit=lambda t, since: seen.append(since) or since >= 5)
+    assert seen == [1, 2, 4, 5, 1, 2, 3]
 
 
 def test_conduel_learns():
-    """A user twice as sure: its regret is a part of that of the first two arms."""
+    """Its regret is a part of that of whoever plays the first arm, and less of it later."""
     client = duelist(horizon=400, theta=np.array([3.0, -2.0, 1.0, 0.0]))
     run = conduel(client, horizon=400, b=np.zeros(400, dtype=int))
     idle = np.cumsum([client.regret(t, client.see(t)[0]) for t in range(400)])
