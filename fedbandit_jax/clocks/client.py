@@ -85,13 +85,15 @@ class Questions:
     count: Number
     _stage: Alone
     _round: Round
-    _t: Number
+    _t: Int[Array, ""]
     _first: Number  # of them, among all questions of the run
     _candidates: Bool[Array, " J"]
     _expected: Float[Array, " J"] | None = None  # answers about key terms, where they are not those about vectors
 
     @classmethod
-    def before(cls, stage: Alone, client: Client, round: Round, t: Number, first: Number, count: Number) -> "Questions":
+    def before(
+        cls, stage: Alone, client: Client, round: Round, t: Int[Array, ""], first: Number, count: Number
+    ) -> "Questions":
         """`count` questions before the pull of round t."""
         world = stage.world
         expected = stage.expected_answers(t) if world.charged or world.answers != "mean" else None

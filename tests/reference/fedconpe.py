@@ -130,7 +130,8 @@ def fedconpe(
         raise ValueError(f"N C^2 must be at least 1, got {N * settings.C**2}")
     K = max(len(a) for a in arms) if num_arms is None else num_arms
     LOG = np.log(2 * K * M * np.log(T) / settings.delta)
-    gaps = [np.max(a @ own) - a @ own for a, own in zip(arms, thetas, strict=True)]
+    means = [rewards.mean(a @ own) for a, own in zip(arms, thetas, strict=True)]
+    gaps = [np.max(mean) - mean for mean in means]
 
     active = [np.ones(len(a), dtype=bool) for a in arms]
     G, W, theta_hat = np.zeros((d, d)), np.zeros(d), np.zeros(d)
@@ -193,12 +194,12 @@ def fedconpe(
                 question_z = randomness.question_noise(phase, first_client + i, client["uploaded"])
             blocks = np.repeat(np.arange(len(arms[i])), client["counts"])
             pulled = np.resize(blocks, length)  # replayed from the start if too short, cut if too long
-            pulls, pull_sums = observe(pulled, arms[i] @ thetas[i], rewards, pull_z, rng)
+            pulls, pull_sums = observe(pulled, means[i], rewards, pull_z, rng)
             regret[start + 1 : end + 1] += gaps[i][pulled]
 
             wanted = np.repeat(np.arange(len(asked_about)), client["repetitions"])
             asked = wanted[:length]  # one a round
-            asks, answer_sums = observe(asked, asked_about @ thetas[i], rewards, question_z, rng)
+            asks, answer_sums = observe(asked, rewards.mean(asked_about @ thetas[i]), rewards, question_z, rng)
             questions[start + 1 : start + 1 + len(asked)] += 1
 
             G_i = gram(arms[i], pulls) + gram(asked_about, asks)
@@ -232,8 +233,8 @@ def fedconpe(
                 active=active,
                 active_after=active_after,
                 good_event=all(
-                    np.all(np.abs(a[on] @ (theta_hat - own)) <= radius)
-                    for a, own, on in zip(arms, thetas, active, strict=True)
+                    np.all(np.abs(a[on] @ theta_hat - mean[on]) <= radius)
+                    for a, mean, on in zip(arms, means, active, strict=True)
                 ),
                 best_arm_active=all(np.any(gap[on] <= 1e-9) for gap, on in zip(gaps, active_after, strict=True)),
                 max_gap=max(float(np.max(gap[on])) for gap, on in zip(gaps, active, strict=True)),

@@ -31,7 +31,7 @@ class Rewards:
 
     def mean(self, value):
         """The expected reward, where x.theta is that value: a probability of 1 is between 0 and 1."""
-        return min(max(value, 0.0), 1.0) if self.kind == "zero-one" else value
+        return np.clip(value, 0.0, 1.0) if self.kind == "zero-one" else value
 
     def one(self, mean, u):
         """One reward, from one number u that is uniform in (-1, 1)."""

@@ -53,7 +53,7 @@ class ConLinUCB(LinUCB):
         lam = DEFAULT_LAM.get(self.strategy) if self.lam is None else self.lam
         return super().prepare(horizon).replace(lam=lam)
 
-    def context(self, key_terms: Float[Array, "J d"]) -> Spanner | None:
+    def context(self, key_terms: Float[Array, "J d"], links: Int[Array, "A n"] | None) -> Spanner | None:
         return barycentric_spanner(key_terms, self.spanner_factor) if self.strategy == "BS" else None
 
     def ask(self, state: Ridge, client: Client, questions: Questions) -> tuple[Ridge, Info]:
