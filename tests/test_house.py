@@ -25,7 +25,12 @@ def test_the_rooms_are_these():
 
 
 @pytest.mark.parametrize(
-    "room", [*(f"fedbandit_jax.{room}" for room in ROOMS), *FAMILIES[1:], "fedbandit_jax.papers.tuning"]
+    "room",
+    [
+        *(f"fedbandit_jax.{room}" for room in ROOMS),
+        *FAMILIES[1:],
+        *(f"fedbandit_jax.papers.{room}" for room in ("records", "tuning")),
+    ],
 )
 def test_a_room_says_what_it_is_for(room):
     module = importlib.import_module(room)

@@ -8,9 +8,9 @@ import pytest
 
 import fedbandit_jax as fb
 from fedbandit_jax.engine.sweep import make_sweep
-from fedbandit_jax.papers import conlinucb, maco, relative
 from fedbandit_jax.papers.paper import judge, play, reproduce_paper
 from fedbandit_jax.papers.record import Paper, find
+from fedbandit_jax.papers.records import conlinucb, maco, relative
 from fedbandit_jax.report.contents import write
 from fedbandit_jax.report.reproductions import experiment_figure
 from tests import archives

@@ -14,10 +14,10 @@ from typer.testing import CliRunner
 
 import fedbandit_jax as fb
 from fedbandit_jax.cli import main as cli
-from fedbandit_jax.papers import fedlinucb
 from fedbandit_jax.papers.claims import Claim, Published, agrees, below, bounded, welch
 from fedbandit_jax.papers.paper import Experiment, judge, reproduce_paper
 from fedbandit_jax.papers.record import PAPERS, Paper, find
+from fedbandit_jax.papers.records import fedlinucb
 from fedbandit_jax.report.contents import write
 from tests.frames import made_of, runs
 

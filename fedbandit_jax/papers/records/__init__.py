@@ -1,0 +1,1 @@
+"""One file a paper: its experiments, claims and published figures as data; FedConPE's is a room above."""
