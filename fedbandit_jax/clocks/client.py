@@ -173,7 +173,7 @@ def ask_in_turn(
 
 
 def ask_each_client(
-    learner: Any, stage: Together, client: Client, state: Any, t: Number, first: Number, count: Number
+    learner: Any, stage: Together, client: Client, state: Any, t: Int[Array, ""], first: Number, count: Number
 ) -> tuple[Any, Info]:
     """Clients that share what they know ask one after another: `client.who` asks; padded clients do not.
 

@@ -124,13 +124,6 @@ def test_neighbours_and_padding_change_nothing():
     check_neighbours(fb.SharedRelativeConUCB(variant="difference"), WORLDS["paper, a price"], {}, {"shape": (5, 8)})
 
 
-def test_alone_there_is_nobody_to_share_with():
-    kinds = (fb.RelativeConUCB, fb.SharedRelativeConUCB)
-    alone, shared = (play(kind(variant="pos-neg"), WORLDS["paper"], clients=1) for kind in kinds)
-    np.testing.assert_allclose(alone.regret, shared.regret, atol=1e-9)
-    assert not shared.counts["downloads"].any()
-
-
 def test_bad_input():
     setting = {"clients": 2, "arms": 5, "horizon": 100, "users": 1}
     with pytest.raises(ValueError, match=r"variant='neg' is not allowed: it must be 'pos' or 'pos-neg' or"):

@@ -92,6 +92,7 @@ class GraphConUCB(ConUCB):
 
     def ask(self, state: State, client: Client, questions: Questions) -> tuple[State, Info]:
         terms, (weights, S) = client.key_terms, client.context
+        assert client.term_mask is not None
         weights = allowed_weights(weights, client.term_mask)
 
         def one(i: Int[Array, ""], carry: tuple) -> tuple:
