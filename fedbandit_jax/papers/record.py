@@ -19,7 +19,7 @@ from fedbandit_jax.engine.files import write_whole
 from fedbandit_jax.worlds.catalog import Catalog
 
 FIRST = "fedconpe"  # the paper of folders that do not say so
-PAPERS = (FIRST, "fedlinucb", "pls", "conlinucb", "relative", "maco")  # but for the first, modules of `records`
+PAPERS = (FIRST, "fedlinucb", "pls", "conlinucb", "relative", "maco")  # each a module here
 
 
 @dataclass(frozen=True)
@@ -36,8 +36,7 @@ class Paper:
 def find(name: str) -> Paper:
     """The paper of a name, as the shell knows it."""
     _checks.choice("paper", name, PAPERS)
-    room = "fedbandit_jax.papers" if name == FIRST else "fedbandit_jax.papers.records"
-    paper = import_module(f"{room}.{name}").PAPER
+    paper = import_module(f"fedbandit_jax.papers.{name}").PAPER
     assert isinstance(paper, Paper)
     return paper
 
