@@ -28,6 +28,21 @@ VARIANTS = {  # hyperparameters that make other programs: words, and None for a 
         *({"strategy": strategy} for strategy in ("BS", "MCR", "UCB")),
         {"strategy": "UCB", "schedule": "linear", "lam": 1.0} | THEORY,
     ),
+    "MACO": ({}, {"beta": 0.5, "key_term_rule": "signed", "rounding": "unbiased", "design_method": "multiplicative"}),
+    "CLiSK": ({}, {"alpha": 0.5, "R": 0.5, "schedule": "1 every 10"}, {"normalise_smoothed": True}),
+    "CLiME": ({"c0": 0.5}, {"c0": 0.5, "alpha": 0.5, "checks": "interval"}, {"c0": 0.5, "checks": "continuous"}),
+    "CLiSKME": ({"c0": 0.5}, {"c0": 0.5, "alpha": 0.5, "R": 0.5, "checks": "interval"}),
+    "RelativeConUCB": (
+        {},
+        {"variant": "difference", "schedule": "linear"},
+        {"variant": "pos"},
+        {"variant": "pos-neg"},
+    ),
+    "SharedRelativeConUCB": ({}, {"variant": "pos-neg", "schedule": "linear"}),
+    "GraphConUCB": ({}, {"design": "G", "graph_feedback": False, "schedule": "linear"}),
+    "HierLinUCB": ({}, THEORY),
+    "CtoFConUCB": ({}, {"schedule": "linear", "lloyd": 0}),
+    "ConDuel": ({}, {"strategy": "max", "schedule": "log"}, {"strategy": "random"}),
     "SharedLinUCB": ({}, THEORY),
     "DisLinUCB": ({}, THEORY | {"D": 3.0}),
     "AsyncLinUCB": ({}, THEORY | {"gamma_U": 2.0}),
@@ -62,7 +77,8 @@ def make_program(algorithm, catalog, dtype=np.float32, world=None):
     numbers = (np.int32(2), np.int32(5), dtype(0.1), np.int32(0), np.int32(0))
     batch = engine.LaneInputs(*(np.full(2, x) for x in numbers), keys=engine.keys_of_runs(0, np.zeros(2), np.arange(2)))
     settings = jax.tree.map(lambda x: np.full(2, x, dtype), (algorithm, world or fb.World()))
-    pool = engine.DeviceCatalog(*(np.asarray(x, dtype) for x in (catalog.arms, catalog.key_terms, catalog.users, 1)))
+    features = (np.asarray(x, dtype) for x in (catalog.arms, catalog.key_terms, catalog.users, 1))
+    pool = engine.DeviceCatalog(*features, links=catalog.links)
     rounds = np.linspace(50, 500, 10, dtype=dtype)
     play = jax.vmap(partial(engine.run_one, max_clients=3, max_arms=7), in_axes=(0, 0, 0, None, None))
 
@@ -86,7 +102,8 @@ def test_all_algorithms_and_words_are_here():
 @pytest.mark.parametrize(("name", "words", "dtype"), list(cases()))
 def test_programs_lower_for_accelerators(catalog, name, words, dtype):
     with jax.enable_x64(dtype == "float64"):
-        program, arguments = make_program(fb.REGISTRY[name](**words).prepare(500), catalog, np.dtype(dtype).type)
+        algorithm = fb.REGISTRY[name](**words).prepare(500)
+        program, arguments = make_program(algorithm, catalog, np.dtype(dtype).type, algorithm.home())
         exported = jax.export.export(program, platforms=["cuda", "tpu"])(*arguments)
     text, outputs = exported.mlir_module(), exported.out_avals
     assert {str(x.dtype) for x in outputs} == {dtype}
