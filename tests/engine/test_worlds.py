@@ -62,8 +62,23 @@ REFUSED = {
     },
     "PrivateFedLinUCB": {"arrivals='one'": "shares after batches that end together for all clients"},
     **{name: {} for name in ("LinUCB", "ArmCon", "ConUCB", "ConLinUCB", "SharedLinUCB", "Uniform")},
-    "CLiME": {},
-    **dict.fromkeys(("CLiSK", "CLiSKME"), NO_CLICKS),
+    **{name: {} for name in ("CLiME", "RelativeConUCB", "GraphConUCB")},
+    **dict.fromkeys(("CLiSK", "CLiSKME"), NO_CLICKS | {"answers='max'": "asks about perturbed key terms"}),
+    "SharedRelativeConUCB": {"arrivals='one'": "asks all clients before a round"},
+    "HierLinUCB": {
+        "contexts='redrawn'": "counts the pulls of the arms that it starts with",
+        "answers='mean'": "takes answers for those of the best arm",
+    },
+    "CtoFConUCB": {
+        "contexts='redrawn'": "clusters the arms that it starts with",
+        "answers='max'": "asks about vectors",
+        "candidates='related'": "asks about any key term",
+        "charged=True": "does not tell what its questions cost",
+    },
+    "ConDuel": {
+        "answers='max'": "compares key terms as vectors",
+        "candidates='related'": "asks about any key term",
+    },
     **{name: {} for name in ("DisLinUCB", "AsyncLinUCB", "FedLinUCB", "FCLUB")},
 }
 ONE_EACH = {type(algorithm).__name__: algorithm for algorithm in reversed(ALGORITHMS)}
@@ -105,7 +120,7 @@ def test_a_world_is_claimed_or_refused_in_one_sentence(name, field, nothing_trac
             make_sweep(CATALOG, ONE_EACH[name], world=world, **SETTING)
         else:
             sentence = told(fb.sweep, CATALOG, ONE_EACH[name], world=[home, world], **SETTING)
-            assert sentence == f"{name} {why}, so {field}={value!r} is not allowed"
+            assert sentence == f"{ONE_EACH[name].title} {why}, so {field}={value!r} is not allowed"
 
 
 def test_the_example_of_the_manual(nothing_traced):
