@@ -87,7 +87,7 @@ LEARNERS = {
     "SharedLinUCB theory": fb.SharedLinUCB(**THEORY),
     "Uniform": fb.Uniform(),
 }
-ELSEWHERE = {"RelativeConUCB", "GraphConUCB"}  # learners whose questions have a file of their own, worlds and all
+ELSEWHERE = {"CLiME", "RelativeConUCB", "GraphConUCB"}  # their questions have a file of their own, worlds and all
 # A program takes a second to compile: all learners in the wildest world, in others those whom it may concern.
 PLAYED = {
     "redrawn": ("LinUCB", "ArmCon", "ConUCB", "UCB", "SharedLinUCB"),
