@@ -188,6 +188,8 @@ def test_clients_played_apart_add_up(algorithm):
     np.testing.assert_allclose(together.regret, sum(p.regret for p in parts), rtol=1e-8)
     np.testing.assert_allclose(together.theta_error, sum(p.theta_error for p in parts) / 3, rtol=1e-6)
     np.testing.assert_allclose(together.conversations, sum(p.conversations for p in parts) / 3, rtol=1e-12)
+    if not getattr(algorithm, "asks_as_it_likes", False):
+        np.testing.assert_array_equal(together.conversations, parts[0].conversations)
 
 
 def test_the_engine_adds_up_clients():
