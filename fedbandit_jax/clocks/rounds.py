@@ -18,6 +18,7 @@ from jax import lax
 from jaxtyping import Array, Bool, Float, Int, Key
 
 from fedbandit_jax import _runtime
+from fedbandit_jax.clocks import optimistic
 from fedbandit_jax.clocks.base import Algorithm, MadeFor, Trace
 from fedbandit_jax.clocks.client import Client, Info, Questions, ask_each_client, client_of, in_round
 from fedbandit_jax.clocks.client import ask_in_turn as ask_in_turn
@@ -51,6 +52,7 @@ class RoundAlgorithm(Algorithm, abstract=True):
     asks_every_round: ClassVar[bool] = False
     asks_as_it_likes: ClassVar[bool] = False
     duels: ClassVar[bool] = False
+    optimistic: ClassVar[bool] = False  # its rounds are LinUCB's, see clocks/optimistic.py
     made_for: ClassVar[MadeFor] = {
         "contexts": ("keeps to the arms that it starts with", ("fixed",)),
         "answers": ("asks about vectors", ("mean",)),
@@ -231,6 +233,7 @@ def play_rounds(
     if learner.duels:
         assert isinstance(stage, Alone)
         stage = stage._replace(uniform=())
+    play = optimistic.player(learner, stage, client)
     dtype = checkpoints.dtype
     stops = checkpoints.astype(jnp.int32)
     # Those who have come less often than others of a batch play on, and nobody looks.
@@ -302,7 +305,7 @@ def play_rounds(
             )
             game = game._replace(totals=add(game.totals, sent))
         else:
-            state, seen, sums = fori_loop(game.t, end, step, start)
+            state, seen, sums = play(drawn, game.t, end, step, start)
         game = game._replace(t=end, state=state, seen=seen, totals=add(game.totals, sums))
         # Every stretch writes into the row of the next checkpoint; the one that ends there is the last to do so.
         return game._replace(row=game.row + (end == stops[game.row]), curves=write(game, game.row))

@@ -106,6 +106,11 @@ def fori_loop(
     return lax.platform_dependent(first, end, carry, cuda=strided, rocm=strided, default=plain)
 
 
+def on_cuda(fast: Callable[..., Any], plain: Callable[..., Any], *operands: Any) -> Any:
+    """A form for GPUs of CUDA, and one for all other devices."""
+    return lax.platform_dependent(*operands, cuda=fast, default=plain)
+
+
 @jax.custom_batching.custom_vmap
 def largest_of_lanes(x: Int[Array, ""]) -> Int[Array, ""]:
     """The largest of a batch, the same for all of it: a loop that ends there needs no masks under vmap."""
