@@ -75,7 +75,7 @@ def optimistic_pulls(
     Returns what is known then, `growth` and by how much log det V has grown, the sum of what was lost, and the number
     of rounds. `reward` may not close over arrays.
     """
-    # Here, as it takes half a second to import what only GPUs need.
+    # Here, as it takes a fifth of a second to import what only GPUs need.
     from jax.experimental import pallas as pl
     from jax.experimental.pallas import triton as plgpu
 
