@@ -27,7 +27,7 @@ WARPS = {1: 3072, 2: 6144, 4: 12288, 8: 32768, 16: 36864}
 
 
 class Stretch(NamedTuple):
-    """What the pulls meet; of n rounds, those from `first` on are played."""
+    """What the pulls meet: `rounds` of n, from `first` on."""
 
     arms: Float[Array, "K d"]
     columns: Float[Array, "d K"]  # the same
@@ -38,7 +38,7 @@ class Stretch(NamedTuple):
     radii: Float[Array, " n"]  # of the first round that is played, and those after it
     limits: Float[Array, " n"]  # the stretch ends with a round after which log det V has grown by more, of the same
     first: Int[Array, ""]
-    count: Int[Array, ""]
+    rounds: Int[Array, ""]
 
 
 class Moving(NamedTuple):
@@ -81,7 +81,7 @@ def optimistic_pulls(
 
     fixed = ridge.of_fixed_arms()
     K, d = met.arms.shape
-    span = jnp.stack([met.first, met.count]).astype(jnp.int32)
+    span = jnp.stack([met.first, met.rounds]).astype(jnp.int32)
     before = Moving(ridge.inverse, ridge.theta, *fixed[:4], growth[None])
     given = (*met[:-2], fixed.reference_means, span)
     one = jax.ShapeDtypeStruct((1,), ridge.theta.dtype)
