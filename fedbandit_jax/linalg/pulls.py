@@ -21,9 +21,9 @@ from fedbandit_jax.linalg.regression import FixedArms, Ridge
 
 Reward = Callable[[Any, Any], Any]  # of a mean and a chance
 SMALLEST = 16  # of a padded size
-# Numbers of arms and V^-1 together that so many warps keep in registers: 96 a thread, or more where that leaves one
-# client on a multiprocessor at any rate. Beyond the last, registers spill.
-WARPS = {1: 3072, 2: 6144, 4: 12288, 8: 32768, 16: 36864}
+# Numbers that so many warps keep in registers: about 100 a thread, or more where that leaves one client on a
+# multiprocessor at any rate. Beyond the last, registers spill.
+WARPS = {1: 3328, 2: 6656, 4: 13312, 8: 33280, 16: 38912}
 
 
 class Stretch(NamedTuple):
@@ -59,7 +59,8 @@ def padded(size: int) -> int:
 
 def warps(arms: int, dim: int) -> int | None:
     """How many a client takes; None if it does not fit. 512 arms of 64 dimensions do, and 128 of 128."""
-    numbers = (padded(arms) + padded(dim)) * padded(dim)
+    K, d = padded(arms), padded(dim)
+    numbers = K * d + d * d + 4 * K  # arms, V^-1, and what follows of each arm
     return next((n for n, most in WARPS.items() if numbers <= most), None)
 
 
@@ -122,7 +123,7 @@ def _kernel(reward: Reward, given: Any, before: Any, after: Any, lost_: Any, pla
     first, count = span[0], span[1]
 
     def one_round(carry: tuple) -> tuple:
-        i, _, now, lost = carry
+        i, now, lost = carry
         scores = jnp.where(allowed, now.means + radii[i] * jnp.sqrt(jnp.maximum(now.widths, 0)), -jnp.inf)
         arm = jnp.where(scores >= scores.max(), number, K).min()
         exists = arm < K  # there is none where scores are NaN
@@ -145,7 +146,7 @@ def _kernel(reward: Reward, given: Any, before: Any, after: Any, lost_: Any, pla
             residuals=now.residuals + jnp.where(pulled, got - reference_means[arm], 0),
             growth=growth,
         )
-        return i + 1, growth > limits[i], moved, lost + jnp.where(exists, losses[arm], jnp.nan)
+        return i + 1, moved, lost + jnp.where(exists, losses[arm], jnp.nan)
 
     start = Moving(
         inverse=plgpu.load(before.inverse.at[each_dim, each_dim], mask=is_entry, other=0),
@@ -156,8 +157,13 @@ def _kernel(reward: Reward, given: Any, before: Any, after: Any, lost_: Any, pla
         residuals=per_arm(before.residuals),
         growth=before.growth[0],
     )
-    nothing = jnp.int32(0), jnp.bool_(False), start, jnp.zeros_like(start.growth)
-    played, _, end, lost = lax.while_loop(lambda carry: (carry[0] < count) & ~carry[1], one_round, nothing)
+    nothing = jnp.int32(0), start, jnp.zeros_like(start.growth)
+
+    def goes_on(carry: tuple) -> Any:
+        i, now, _ = carry
+        return (i < count) & ((i == 0) | (now.growth <= limits[jnp.maximum(i - 1, 0)]))
+
+    played, end, lost = lax.while_loop(goes_on, one_round, nothing)
     plgpu.store(after.inverse.at[each_dim, each_dim], end.inverse, mask=is_entry)
     plgpu.store(after.theta.at[each_dim], end.theta, mask=is_dim)
     for name in ("means", "widths", "counts", "residuals"):
