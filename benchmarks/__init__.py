@@ -7,5 +7,6 @@ SUITES = {  # in the order in which they run; each is a module with a function o
     "throughput": "client-rounds and federations a second of every algorithm",
     "growth": "time and memory against T, M, K, d, J and runs, with fitted exponents",
     "devices": "weak and strong scaling over devices",
+    "accelerators": "kernels, bytes and memory of programs compiled for a GPU or TPU that is not here, and estimates",
     "peers": "other ways to write the same, side by side, and the limit that binds each algorithm",
 }

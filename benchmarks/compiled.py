@@ -47,6 +47,10 @@ class Report:
     devices: int
     lanes: int  # clients, or federations of several, side by side on one device
     clients: int  # in a lane
+    client_rounds: float  # of a lane, all its rounds
+    federations: float  # in a lane: less than one where it is a single client
+    rounds: float  # passes of its loop of rounds
+    phases: int  # passes of its loop of phases, as expected
     program: hlo.Loop
     memory: int  # bytes at most: arguments, results and in between
     float64: bool
@@ -100,15 +104,23 @@ def answer(task: Mapping[str, Any]) -> None:
 def report(target: Target, algorithm: str, devices: int = 1, keep: str = "", **setting: Any) -> Report:
     """Compile an algorithm, here and now; `keep` is a file for the text of the program."""
     began = time.perf_counter()
-    lowered, lanes, clients = lower(target.devices(devices), algorithm, **setting)
+    lowered, size = lower(target.devices(devices), algorithm, **setting)
     compiled = lowered.compile()
     text = compiled.as_text()
     if keep:
         with open(keep, "w") as file:
             file.write(text)
     seconds = time.perf_counter() - began
-    found = hlo.read(text), memory(compiled), hlo.has_float64(text)
-    return Report(algorithm, target.name, devices, lanes, clients, *found, seconds)
+    return Report(
+        algorithm=algorithm,
+        target=target.name,
+        devices=devices,
+        program=hlo.read(text),
+        memory=memory(compiled),
+        float64=hlo.has_float64(text),
+        seconds=seconds,
+        **size,
+    )
 
 
 def memory(compiled: Any) -> int:
@@ -123,8 +135,8 @@ def lower(
     words: Mapping[str, Any] | None = None,
     at_once: int = 4096,
     sizes: Mapping[str, int] | None = None,
-) -> tuple[Any, int, int]:
-    """The program that a sweep would run on such devices, with so many clients at once on each; its lanes and clients.
+) -> tuple[Any, dict[str, Any]]:
+    """The program that a sweep would run on such devices, with so many clients at once on each, and its size.
 
     Its arguments are shapes only, as the devices are only described.
     """
@@ -152,8 +164,17 @@ def lower(
     *varied, catalog_there, rounds = program.arguments(np.zeros(1, int))
     arguments = (*jax.tree.map(of_lanes, varied), *jax.tree.map(shared, (catalog_there, rounds)))
     static = {**program.static, "mesh": mesh}
+    cell, alone = batch.cells[0], batch.algorithm.independent_clients
+    size = {
+        "lanes": lanes,
+        "clients": batch.max_clients,
+        "client_rounds": cell.horizon * cell.pulls_a_round / (cell.clients if alone else 1),
+        "federations": 1 / cell.clients if alone else 1.0,
+        "rounds": cell.horizon / (cell.clients if alone and cell.world.arrivals == "one" else 1),
+        "phases": cell.steps(catalog.dim),
+    }
     with program.precision():
-        return engine.jitted(devices[0].platform).lower(*arguments, **static), lanes, batch.max_clients
+        return engine.jitted(devices[0].platform).lower(*arguments, **static), size
 
 
 def lines(loop: hlo.Loop, depth: int = 0) -> Iterator[str]:
@@ -162,7 +183,11 @@ def lines(loop: hlo.Loop, depth: int = 0) -> Iterator[str]:
     calls = [f"{n} x {name}" for name, n in loop.calls.most_common()]
     turns = f" x {loop.turns}" if loop.turns else ""
     told = f"{'  ' * depth}{loop.kind} {loop.name}{turns}: {loop.count} kernels ({', '.join(parts)}), "
-    yield told + f"{loop.bytes / 1e6:.3g} MB, {loop.flops / 1e6:.3g} Mflop" + "".join(f"; {call}" for call in calls)
+    yield (
+        told
+        + f"{loop.bytes / 1e6:.3g} MB, {(loop.flops + loop.products) / 1e6:.3g} Mflop"
+        + "".join(f"; {call}" for call in calls)
+    )
     for child in loop.inside:
         yield from lines(child, depth + 1)
 
@@ -176,11 +201,12 @@ def main() -> None:
     parser.add_argument("--devices", type=int, default=1)
     parser.add_argument("--tiny", action="store_true", help="at the size of the tests")
     parser.add_argument("--sizes", type=json.loads, default={}, help='for instance {"arms": 200}')
-    parser.add_argument("--keep", default="", help="a file for the optimised program itself")
+    parser.add_argument("--keep", default="", help="a folder for the optimised programs themselves")
     given = parser.parse_args()
     sizes = {**(TINY if given.tiny else FULL), **given.sizes}
-    case = {"words": given.words, "devices": given.devices, "sizes": sizes, "keep": given.keep, "at_once": given.lanes}
-    cases = [{"algorithm": name, **case} for name in given.algorithms]
+    case = {"words": given.words, "devices": given.devices, "sizes": sizes, "at_once": given.lanes}
+    keep = {name: f"{given.keep}/{given.target}-{name}.txt" if given.keep else "" for name in given.algorithms}
+    cases = [{"algorithm": name, "keep": keep[name], **case} for name in given.algorithms]
     for name, found in zip(given.algorithms, reports(TARGETS[given.target], cases), strict=True):
         if isinstance(found, str):
             print(f"{name}: {found}")

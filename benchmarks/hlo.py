@@ -37,13 +37,14 @@ HOST_MEMORY = re.compile(r"S\(5\)")
 class Loop:
     """One pass of a loop, or of a branch in it, or the whole program; without the loops and branches inside."""
 
-    name: str  # the function of the package that made the loop
+    name: str  # the module and function of the package that made the loop: rounds.play_to_checkpoint
     kind: str = "loop"  # or "branch", or "program"
     turns: int | None = None  # where the compiler knows them
     kernels: Counter[str] = field(default_factory=Counter)  # fusion, copy, library, and other operations by name
     calls: Counter[str] = field(default_factory=Counter)  # library routines by name, with the shape they work on
     bytes: float = 0.0  # that kernels read and write, each of their arrays once
-    flops: float = 0.0  # outside of library routines other than products
+    flops: float = 0.0  # outside of products and library routines
+    products: float = 0.0  # operations in products of matrices
     host: Counter[str] = field(default_factory=Counter)
     collectives: Counter[str] = field(default_factory=Counter)
     inside: list["Loop"] = field(default_factory=list)
@@ -108,7 +109,7 @@ def elements(shape: str) -> float:
 
 
 def size(shape: str) -> float:
-    """Bytes in the device's memory: padded to whole tiles on TPUs, none where the array is kept beside the processor."""
+    """Bytes in the memory of the device: whole tiles on TPUs, none where an array stays beside the processor."""
     total = 0.0
     for kind, dims, layout in arrays(shape):
         if "S(1)" in layout:
@@ -197,18 +198,17 @@ class _Reader:
                 loop.host[target] += 1
             opcode = "library"
             if target in GEMMS:
-                loop.flops += _gemm_flops(x, shapes[0])
+                loop.products += _gemm_flops(x, shapes[0])
             loop.calls[f"{target} {_largest(shapes)}"] += 1
         loop.kernels[opcode] += 1
         if x.opcode == "fusion":
-            moved, flops = self._fusion(x, shapes)
-        elif x.opcode.endswith("-start") and opcode in ("copy", "slice"):
-            moved, flops = sum(size(s) for s in shapes) + size(x.shape.split("), ")[0]) / 2, 0.0
+            loop.bytes += self._fusion_bytes(x, shapes)
+            self._fusion_flops(loop, x)
+        elif x.opcode in ("copy-start", "slice-start"):  # its shape is target, source and a word of state
+            loop.bytes += size(x.shape)
         else:
-            moved = self._moved(x, shapes)
-            flops = _flops(x, shapes)
-        loop.bytes += moved
-        loop.flops += flops
+            loop.bytes += self._moved(x, shapes)
+            _add_flops(loop, x, shapes)
 
     def _moved(self, x: Instruction, shapes: Sequence[str]) -> float:
         """Bytes of a kernel that is one operation."""
@@ -220,16 +220,17 @@ class _Reader:
             return sum(size(s) for s in shapes[1:]) + size(shapes[-1])
         return sum(size(s) for s in shapes) + size(x.shape)
 
-    def _fusion(self, x: Instruction, shapes: Sequence[str]) -> tuple[float, float]:
-        """Bytes and operations of a fusion: of an array that it takes a part from, or writes a part into, that part."""
+    def _fusion_flops(self, loop: Loop, x: Instruction) -> None:
         body = self.computations[x.attribute("calls") or ""]
-        flops = 0.0
         for y in body.values():
-            inner = [body[name].shape if name in body else "" for name in y.operands]
             if y.opcode == "fusion":
-                flops += self._fusion(y, inner)[1]
+                self._fusion_flops(loop, y)
             else:
-                flops += _flops(y, inner)
+                _add_flops(loop, y, [body[name].shape if name in body else "" for name in y.operands])
+
+    def _fusion_bytes(self, x: Instruction, shapes: Sequence[str]) -> float:
+        """Bytes of a fusion: of an array that it takes a part from, or writes a part into, that part."""
+        body = self.computations[x.attribute("calls") or ""]
         uses: dict[str, list[tuple[Instruction, int]]] = {}
         for y in body.values():
             for place, name in enumerate(y.operands):
@@ -270,7 +271,7 @@ class _Reader:
             return size(y.shape)
 
         root = next(y for y in body.values() if y.root)
-        return read + min(written(root.name), size(x.shape) or 0.0), flops
+        return read + min(written(root.name), size(x.shape))
 
 
 def _scalar(x: Instruction) -> bool:
@@ -282,10 +283,7 @@ def _instruction(line: str) -> Instruction:
     line = re.sub(r"/\*.*?\*/", "", line.strip())
     root = line.startswith("ROOT ")
     name, _, right = line.removeprefix("ROOT ").partition(" = ")
-    if right.startswith("("):
-        end = _closing(right, 0) + 1
-    else:
-        end = right.index(" ")
+    end = _closing(right, 0) + 1 if right.startswith("(") else right.index(" ")
     shape, right = right[:end], right[end:].lstrip()
     opening = right.index("(")
     closing = _closing(right, opening)
@@ -314,33 +312,31 @@ def _largest(shapes: Sequence[str]) -> str:
     return f"{kind}[{','.join(map(str, dims))}]"
 
 
-def _flops(x: Instruction, shapes: Sequence[str]) -> float:
+def _add_flops(loop: Loop, x: Instruction, shapes: Sequence[str]) -> None:
     """Operations of one instruction: two for each term of a product, one for whatever else is worked out."""
     if x.opcode in FREE or x.opcode in NO_KERNEL or x.opcode == "custom-call":
-        return 0.0
+        return
     if x.opcode == "dot":
         contracted = re.search(r"lhs_contracting_dims=\{([\d,]*)\}", x.rest)
         dims = arrays(shapes[0])[0][1]
-        return (
-            2 * elements(x.shape) * math.prod(dims[int(i)] for i in contracted[1].split(",") if i)
-            if contracted
-            else 0.0
-        )
-    if x.opcode == "convolution":  # TPUs make all their products of these: a window of one, contracted over features
+        depth = math.prod(dims[int(i)] for i in contracted[1].split(",") if i) if contracted else 1
+        loop.products += 2 * elements(x.shape) * depth
+    elif x.opcode == "convolution":  # TPUs make all their products of these: a window of one, contracted over features
         labels = re.search(r"dim_labels=(\w+)_(\w+)->", x.rest)
         kernel = arrays(shapes[1])[0][1]
         out = kernel[labels[2].index("o")] if labels else 1
-        return 2 * elements(x.shape) * math.prod(kernel) / max(out, 1)
-    if x.opcode in ("reduce", "sort", "reduce-window"):
-        return elements(shapes[0]) if shapes else 0.0
-    return elements(x.shape)
+        loop.products += 2 * elements(x.shape) * math.prod(kernel) / max(out, 1)
+    elif x.opcode in ("reduce", "sort", "reduce-window"):
+        loop.flops += elements(shapes[0]) if shapes else 0.0
+    else:
+        loop.flops += elements(x.shape)
 
 
 def _gemm_flops(x: Instruction, lhs: str) -> float:
     contracted = re.search(r'"lhs_contracting_dimensions":\[([^\]]*)\]', x.rest)
     dims = arrays(lhs)[0][1]
     depth = math.prod(dims[int(i)] for i in re.findall(r"\d+", contracted[1])) if contracted else 1
-    kind, out, _ = arrays(x.shape)[0]
+    _, out, _ = arrays(x.shape)[0]
     return 2.0 * math.prod(out) * depth
 
 
@@ -365,7 +361,8 @@ class _Frames:
             file = self.files.get(place.get("file_name_id", ""), "").strip('"')
             if "fedbandit_jax/" in file and not file.endswith("linalg/portable.py"):
                 function = self.functions.get(place.get("function_name_id", ""), "?").strip('"')
-                return [part for part in function.split(".") if not part.startswith("<")][-1]
+                named = [part for part in function.split(".") if not part.startswith("<")]
+                return f"{file.rsplit('/', 1)[1].removesuffix('.py')}.{named[-1]}"
             frame = str(int(entry.get("parent_frame_id", "1")) - 1)  # XLA prints it from 1, and 1 for none
         return "?"
 

@@ -15,7 +15,8 @@ class Target:
     platform: str  # as XLA calls it: gpu, tpu
     memory: float  # bytes
     bandwidth: float  # of its memory
-    flops: float  # float32, one operation a multiply or an add; on TPUs by six passes of bfloat16
+    flops: float  # float32 outside of products, one operation a multiply or an add
+    products: float  # float32 in products of matrices; on TPUs by six passes of bfloat16
     launch: float  # seconds from the start of a kernel to the start of the next, when neither has any work
     l2: int = 0
     gpu: str = ""  # gpu_device_info of XLA's GpuTargetConfigProto, besides what is above
@@ -40,7 +41,7 @@ class Target:
         """XLA's GpuTargetConfigProto as text."""
         every = (  # equal on all GPUs since 2017; older runtimes than 12.3 would keep loops out of CUDA graphs
             "threads_per_warp: 32 threads_per_block_limit: 1024 registers_per_core_limit: 65536 "
-            "registers_per_block_limit: 65536 shared_memory_per_block: 49152 fpus_per_core: 128 "
+            "registers_per_block_limit: 65536 shared_memory_per_block: 49152 "
             "block_dim_limit_x: 2147483647 block_dim_limit_y: 65535 block_dim_limit_z: 65535 "
             "thread_dim_limit_x: 1024 thread_dim_limit_y: 1024 thread_dim_limit_z: 64 "
             'driver_version: "12.9.0" runtime_version: "12.9.0" compile_time_toolkit_version: "12.9.0"'
@@ -74,9 +75,10 @@ TARGETS = {
             memory=80 * GB,
             bandwidth=3350 * GB,
             flops=66.9e12,
+            products=66.9e12,
             launch=2.5e-6,
             l2=50 * 2**20,
-            gpu="cuda_compute_capability { major: 9 minor: 0 } core_count: 132 clock_rate_ghz: 1.98 "
+            gpu="cuda_compute_capability { major: 9 minor: 0 } core_count: 132 fpus_per_core: 128 clock_rate_ghz: 1.98 "
             "threads_per_core_limit: 2048 shared_memory_per_core: 233472 shared_memory_per_block_optin: 232448",
         ),
         Target(
@@ -86,9 +88,10 @@ TARGETS = {
             memory=80 * GB,
             bandwidth=2039 * GB,
             flops=19.5e12,
+            products=19.5e12,
             launch=2.5e-6,
             l2=40 * 2**20,
-            gpu="cuda_compute_capability { major: 8 minor: 0 } core_count: 108 clock_rate_ghz: 1.41 "
+            gpu="cuda_compute_capability { major: 8 minor: 0 } core_count: 108 fpus_per_core: 64 clock_rate_ghz: 1.41 "
             "threads_per_core_limit: 2048 shared_memory_per_core: 167936 shared_memory_per_block_optin: 166912",
         ),
         Target(
@@ -98,9 +101,10 @@ TARGETS = {
             memory=24 * GB,
             bandwidth=300 * GB,
             flops=30.3e12,
+            products=30.3e12,
             launch=2.5e-6,
             l2=48 * 2**20,
-            gpu="cuda_compute_capability { major: 8 minor: 9 } core_count: 58 clock_rate_ghz: 2.04 "
+            gpu="cuda_compute_capability { major: 8 minor: 9 } core_count: 58 fpus_per_core: 128 clock_rate_ghz: 2.04 "
             "threads_per_core_limit: 1536 shared_memory_per_core: 102400 shared_memory_per_block_optin: 101376",
         ),
         Target(
@@ -109,7 +113,8 @@ TARGETS = {
             platform="tpu",
             memory=16 * GB,
             bandwidth=819 * GB,
-            flops=197e12 / 6,
+            flops=8 * 128 * 4 * 1.5e9,  # lanes, units in each, clock
+            products=197e12 / 6,
             launch=0.5e-6,
         ),
     )
