@@ -4,8 +4,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 OLDEST := .venv-oldest
+ACCELERATORS := .venv-accelerators
 
-.PHONY: run test test-oldest lint bench docs release clean
+.PHONY: run test test-oldest test-accelerators lint bench docs release clean
 
 run: $(READY)
 	$(BIN)/fedbandit run $(ARGS)
@@ -17,6 +18,11 @@ test: $(READY)
 CORE := tests/linalg tests/worlds tests/clocks tests/algorithms tests/engine tests/results tests/cli
 test-oldest: $(OLDEST)/.ready
 	$(OLDEST)/bin/python -m pytest -n 2 --dist worksteal $(or $(ARGS),$(CORE))
+
+# Programs compiled for GPUs and TPUs that are not here; ARGS=--table writes the table of their kernels anew.
+test-accelerators: $(ACCELERATORS)/.ready
+	JAX_PLATFORMS=cpu $(ACCELERATORS)/bin/python -m $(if $(filter --table,$(ARGS)),tests.accelerators.programs,\
+	  pytest -n 2 --dist loadfile tests/accelerators $(ARGS))
 
 lint: $(READY)
 	$(BIN)/ruff check .
@@ -39,7 +45,7 @@ release: $(VENV)/.release
 	$(PYTHON) tests/check_wheel.py dist/*.whl
 
 clean:
-	rm -rf $(VENV) $(OLDEST) build dist *.egg-info
+	rm -rf $(VENV) $(OLDEST) $(ACCELERATORS) build dist *.egg-info
 
 $(READY): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -56,4 +62,13 @@ $(OLDEST)/.ready: pyproject.toml
 	$(OLDEST)/bin/python -m pip install --quiet uv
 	$(OLDEST)/bin/uv pip install --quiet --python $(OLDEST) --resolution lowest-direct --editable .
 	$(OLDEST)/bin/uv pip install --quiet --python $(OLDEST) pytest pytest-xdist beartype hypothesis duckdb polars
+	touch $@
+
+# On top of .venv, as JAX would look for a device wherever these compilers are installed: only what is more is installed.
+PACKAGES := import sysconfig; print(sysconfig.get_path("purelib"))
+$(ACCELERATORS)/.ready: $(READY)
+	$(PYTHON) -m venv $(ACCELERATORS)
+	echo "import site; site.addsitedir('$$($(BIN)/python -c '$(PACKAGES)')')" > \
+	  "$$($(ACCELERATORS)/bin/python -c '$(PACKAGES)')/beneath.pth"
+	$(ACCELERATORS)/bin/python -m pip install --quiet --editable ".[test,accelerators]"
 	touch $@

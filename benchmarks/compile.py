@@ -1,12 +1,9 @@
-"""Time to trace, lower and compile; the size of programs; what they would launch; and that grids share one."""
-
-from typing import Any
+"""Time to trace, lower and compile; the size of programs; what they launch; and that grids share one."""
 
 import fedbandit_jax as fb
 from fedbandit_jax import _runtime
 from fedbandit_jax.engine.sweep import make_sweep
 
-from . import counts
 from .measure import Effort, Found, Row, each
 from .programs import Prepared, algorithms, catalog, prepare, shelf
 from .throughput import setting
@@ -41,28 +38,9 @@ def sizes_of(program: Prepared) -> Found:
 
 
 def kernels_of(program: Prepared) -> Found:
-    """Kernels of a turn of the busiest loop here, and what they may be on a GPU; see README.md for what this counts."""
-    case, unit = program.algorithm.title, program.unit
-    kernels = program.busiest(program.kernels(), "kernel")
-    lowered = program.busiest(program.on_paper("cuda"), "reductions")
-    costs = program.busiest(program.costs("cuda"), "gather")
-    least, most = counts.launches(lowered)
-    about: dict[str, Any] = {
-        "lowered": {kind: lowered.ops[kind] for kind in (*counts.KINDS, "elementwise")},
-        "library": {name: n for name, n in lowered.ops.items() if name.endswith("_ffi")},
-    }
-    large = sum(n for routine, n in costs.routines.items() if routine.name == "eigh" and routine.columns > 32)
-    figures = {
-        f"kernels a {unit}, here": kernels.ops["kernel"],
-        f"kernels a {unit}, GPU, at least": least,
-        f"kernels a {unit}, GPU, at most": most,
-        f"gathers a {unit}": lowered.ops["gathers"],
-        f"eigh above 32 x 32 a {unit}, each run": large / program.lanes,
-    }
-    for i, inner in enumerate(loop for loop in lowered.loops if loop.ops["products"]):
-        figures[f"kernels a turn of its loop {i + 1}, GPU, at least"] = counts.launches(inner)[0]
-    for metric, value in figures.items():
-        yield Row(case, metric, (float(value),), "lower", about)
+    """Kernels of a turn of the busiest loop here; the suite `accelerators` has those elsewhere."""
+    kernels = program.busiest(program.kernels(), "kernel").ops["kernel"]
+    yield Row(program.algorithm.title, f"kernels a {program.unit}, here", (float(kernels),), "lower")
 
 
 def grid(data: fb.Catalog, sizes: dict[str, int], cells: int, afresh: bool) -> Found:

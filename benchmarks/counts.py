@@ -1,14 +1,14 @@
-"""What a program does, counted from the program itself: as a tree of loops, from three of its forms.
+"""What a program does, counted from the program itself: as a tree of loops, from two of its forms.
 
 `of_jaxpr` (as traced) counts arithmetic, bytes and routines of linear algebra; `of_compiled` (as optimised for the
-device at hand) counts kernels; `of_stablehlo` (as lowered for a device that need not be here) counts operations by
-kind. All counts are of one device and of one turn of a loop, without the loops inside.
+device at hand) counts kernels. All counts are of one device and of one turn of a loop, without the loops inside.
+Programs for devices that are not here are read by `hlo`.
 """
 
 import math
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, NamedTuple
@@ -248,56 +248,3 @@ def of_compiled(text: str) -> Loop:
         return loop
 
     return read(entry)
-
-
-# ---- as lowered for any device
-
-KINDS = {
-    "products": ("dot_general", "convolution"),
-    "reductions": ("reduce", "reduce_window", "sort"),
-    "gathers": ("gather", "dynamic_slice"),
-    "scatters": ("scatter", "dynamic_update_slice"),
-    "library calls": ("custom_call", "triangular_solve", "cholesky"),
-}
-NO_WORK = {
-    *("constant", "return", "tuple", "reshape", "broadcast_in_dim", "iota", "while", "case", "transpose", "slice"),
-    *("get_tuple_element", "optimization_barrier", "bitcast_convert", "convert", "concatenate", "pad"),
-}
-
-
-def of_stablehlo(module: Any) -> Loop:
-    """Operations by kind and loop: products, reductions, gathers, scatters, library calls; the rest is elementwise."""
-    functions = {f.name.value: f for f in module.body.operations if f.operation.name == "func.func"}
-
-    def read(blocks: Sequence[Any], loop: Loop) -> Loop:
-        for block in blocks:
-            for op in block.operations:
-                name = op.operation.name.split(".")[-1]
-                if op.operation.name == "stablehlo.while":
-                    loop.loops.append(read(op.operation.regions[1].blocks, Loop()))
-                elif name == "call":
-                    read(functions[str(op.attributes["callee"]).lstrip("@")].regions[0].blocks, loop)
-                elif name in ("manual_computation", "case", "if"):
-                    for region in op.operation.regions:
-                        read(region.blocks, loop)
-                elif name not in NO_WORK:
-                    kind = next((kind for kind, members in KINDS.items() if name in members), "elementwise")
-                    if name == "custom_call":
-                        target = str(op.attributes["call_target_name"]).strip('"')
-                        if target in ("Sharding", "SPMDFullToShardShape", "SPMDShardToFullShape"):
-                            continue
-                        loop.ops[target] += 1
-                    loop.ops[kind] += 1
-        return loop
-
-    return read(functions["main"].regions[0].blocks, Loop())
-
-
-def launches(loop: Loop) -> tuple[int, int]:
-    """The fewest and the most kernels a turn can take on a GPU.
-
-    A product, a reduction, a scatter and a library call each need one of their own; elementwise operations and gathers
-    may all be fused into these, or none.
-    """
-    least = sum(loop.ops[kind] for kind in ("products", "reductions", "scatters", "library calls"))
-    return least, least + loop.ops["gathers"] + loop.ops["elementwise"]

@@ -143,6 +143,19 @@ def draw_devices(axes: Any, rows: Rows) -> None:
     axes.set_ylabel("speed-up", fontsize=8)
 
 
+def draw_accelerators(axes: Any, rows: Rows) -> None:
+    rows = select("estimates", rows)
+    bars(axes, [row.about["algorithm"] for row in rows], rows, COLORS[5])
+    axes.set_xlabel(f"client-rounds a second on {rows[0].about['target']}, estimated, slow to fast", fontsize=8)
+
+
+def draw_memory(axes: Any, rows: Rows) -> None:
+    """At the most clients of each."""
+    rows = list({row.about["algorithm"]: row for row in reversed(select("memory on the device", rows))}.values())[::-1]
+    bars(axes, [row.case for row in rows], rows, COLORS[3])
+    axes.set_xlabel("MB, of the compiled program", fontsize=8)
+
+
 def draw_peers(axes: Any, rows: Rows) -> None:
     rows = select("peers", rows)
     bars(axes, [f"{row.about['peer']}\n{row.about['subject']}" for row in rows], rows, COLORS[4])
@@ -185,6 +198,8 @@ CHOICES: dict[str, Callable[[Row], bool]] = {
     "compilation": lambda row: "stage" in row.about,
     "growth of time": lambda row: row.metric == "exponent" and ": time" in row.case,
     "devices": lambda row: row.metric == "speed-up",
+    "estimates": lambda row: row.metric == "client-rounds/s, estimated",
+    "memory on the device": lambda row: row.metric == "MB of memory",
     "peers": lambda row: row.metric == "times faster",
     "limits": lambda row: row.metric.startswith("share of time"),
 }
@@ -195,6 +210,8 @@ PANELS: list[tuple[str, str, Callable[[Any, Rows], None]]] = [  # suite, title, 
     ("compile", "compilation", draw_compile),
     ("growth", "growth of time", draw_growth),
     ("devices", "devices", draw_devices),
+    ("accelerators", "estimates", draw_accelerators),
+    ("accelerators", "memory on the device", draw_memory),
     ("peers", "peers", draw_peers),
     ("peers", "limits", draw_limits),
 ]

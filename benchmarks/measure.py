@@ -81,6 +81,7 @@ class Effort:
     """How much to measure: 0 as little as a test can look at, 1 in about three minutes, 2 in full."""
 
     level: int
+    target: str = "h100"  # of the programs that are compiled for a device that is not here
 
     def pick(self, tiny: Value, quick: Value, full: Value) -> Value:
         return (tiny, quick, full)[self.level]

@@ -111,18 +111,13 @@ class Prepared:
         heaviest = lambda loop: sum(inner.ops.total() for _, inner in loop.walk())  # noqa: E731
         return max(program.loops, key=heaviest) if self.unit == "phase" else program
 
-    def costs(self, platform: str | None = None) -> counts.Loop:
-        """Counts of the program as traced, with the branches for this device or a named one."""
+    def costs(self) -> counts.Loop:
+        """Counts of the program as traced, with the branches for this device."""
         here = "cuda" if jax.default_backend() == "gpu" else jax.default_backend()
-        return counts.of_jaxpr(self.traced.jaxpr, platform or here)
+        return counts.of_jaxpr(self.traced.jaxpr, here)
 
     def kernels(self) -> counts.Loop:
         return counts.of_compiled(self.compiled.as_text())
-
-    def on_paper(self, platform: str) -> counts.Loop:
-        """Operations of the program as lowered for a device that need not be here."""
-        module = self.traced.lower(lowering_platforms=(platform,)).compiler_ir("stablehlo")
-        return counts.of_stablehlo(module)
 
 
 def prepare(

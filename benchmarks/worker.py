@@ -1,4 +1,4 @@
-"""Measurements that need a process of their own: peak memory, and CPUs with fewer cores.
+"""Measurements that need a process of their own: peak memory, CPUs with fewer cores, compilers for other devices.
 
 python -m benchmarks.worker JSON      one task; answers are lines of JSON on standard output
 """
@@ -15,10 +15,11 @@ from typing import IO, Any
 LIMIT = 600  # seconds
 
 
-def start(task: Mapping[str, Any]) -> subprocess.Popen[str]:
-    """A worker process; it finds the same packages as this one."""
+def start(task: Mapping[str, Any], more: Mapping[str, str] | None = None) -> subprocess.Popen[str]:
+    """A worker process; it finds the same packages as this one, and has more in its environment."""
     kept = {k: v for k, v in os.environ.items() if k not in ("NPROC", "XLA_FLAGS")}
-    environment = kept | {"PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path)}
+    paths = os.pathsep.join(path or os.getcwd() for path in sys.path)
+    environment = {**kept, "PYTHONPATH": paths, **(more or {})}
     command = [sys.executable, "-m", f"{__package__}.worker", json.dumps(task)]
     return subprocess.Popen(
         command, env=environment, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
@@ -90,6 +91,12 @@ def cores(task: Mapping[str, Any]) -> None:
         say(time.perf_counter() - began)
 
 
+def compiled(task: Mapping[str, Any]) -> None:
+    from .compiled import answer
+
+    answer(task)
+
+
 if __name__ == "__main__":
     given = json.loads(sys.argv[1])
-    {"memory": memory, "cores": cores}[given["task"]](given)
+    {"memory": memory, "cores": cores, "compiled": compiled}[given["task"]](given)

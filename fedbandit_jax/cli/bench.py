@@ -21,22 +21,24 @@ def bench(
     suites: Annotated[list[str] | None, typer.Argument(metavar="SUITE", help="All by default.")] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Smaller sizes, in three to four minutes.")] = False,
     out: Annotated[Path | None, typer.Option(help="File for the results; a figure of the same name beside it.")] = None,
+    target: Annotated[str, typer.Option(help="h100, a100, l4 or v5e: the device of the suite accelerators.")] = "h100",
     compare: Annotated[Path | None, typer.Option(metavar="OLD.json", help="Say what changed beyond noise.")] = None,
 ) -> None:
     """Measure the simulator on the devices of this machine.
 
-    Suites: linalg, design, compile, throughput, growth, devices, peers. Results go to results/bench/bench-DATE.json,
-    bench-DATE-2.json and so on, and a figure beside it, or to OUT. What cannot be measured here is named and left out.
-    The machine should be idle.
+    Suites: linalg, design, compile, throughput, growth, devices, accelerators, peers. Results go to
+    results/bench/bench-DATE.json, bench-DATE-2.json and so on, and a figure beside it, or to OUT. What cannot be
+    measured here is named and left out. The machine should be idle.
     """
     jax.config.update("jax_enable_compilation_cache", False)  # compilation is measured too
     runner = import_module(f"{benchmarks().__name__}.runner")
     measure = import_module(f"{benchmarks().__name__}.measure")
     known = benchmarks().SUITES
     chosen = [_checks.choice("suite", suite, known) for suite in suites or known]
+    _checks.choice("target", target, import_module(f"{benchmarks().__name__}.targets").TARGETS)
     old = runner.load(compare) if compare else None
     path = out or new_file(Path(f"results/bench/bench-{date.today()}.json"))
-    results = runner.run(list(dict.fromkeys(chosen)), measure.Effort(1 if quick else 2), say)
+    results = runner.run(list(dict.fromkeys(chosen)), measure.Effort(1 if quick else 2, target), say)
     runner.save(results, path)
     say(f"\nResults are in {path}")
     figure = import_module(f"{benchmarks().__name__}.figure").draw(results, path.with_suffix(".png"))

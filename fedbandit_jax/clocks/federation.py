@@ -135,14 +135,17 @@ class Synchronised(FederatedRounds, abstract=True):
     """Base class of learners whose clients send sums of what they have seen.
 
     The state is a Federation. A subclass has `ucb` and `lam`, as LinUCB has them, says when a message is `due`, and
-    exchanges it.
+    exchanges it. `limit` says it by the growth of log det V, or else `due` is its own.
     """
 
     passes_messages: ClassVar[bool] = True
+    optimistic: ClassVar[bool] = True
     lazy: ClassVar[bool] = False  # clients act on what the server has told them alone
     if TYPE_CHECKING:
 
         def ucb(self, state: Ridge, client: Client) -> Float[Array, " K"]: ...
+
+        def radius(self, state: Ridge, client: Client) -> Float[Array, ""]: ...
 
     def prior(self, setting: Setting, dim: int) -> Float[Array, ""]:
         """V = prior I before the first round."""
@@ -170,6 +173,18 @@ class Synchronised(FederatedRounds, abstract=True):
 
     def theta_hat(self, state: Any) -> Float[Array, "M d"]:
         return acts_on(state).theta
+
+    def radius_of(self, member: Member, client: Client) -> Float[Array, ""]:
+        """That of a client's confidence."""
+        return self.radius(member.ridge, client)
+
+    def limit(self, client: Client, unsent: Float[Array, ""], t: Int[Array, ""]) -> Float[Array, ""]:
+        """After t rounds: by how much `unsent` pulls let log det V grow before a client has a message."""
+        raise NotImplementedError
+
+    def due(self, state: Any, client: Client, t: Int[Array, ""]) -> Bool[Array, ""]:
+        members = state.members
+        return (members.growth > jax.vmap(lambda unsent: self.limit(client, unsent, t))(members.unsent)).any()
 
 
 def acts_on(state: Federation) -> Ridge:

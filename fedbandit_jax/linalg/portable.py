@@ -12,6 +12,7 @@ from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
 SLOTS = 64  # columns that compete side by side in an argmax over rows
+CUDA_ELSEWHERE = False  # set it before programs are made here for GPUs that are not here
 STRIDE = 8  # rounds that a GPU plays before it asks whether to go on; stretches are about 27 long at the defaults
 
 
@@ -104,6 +105,16 @@ def fori_loop(
         return lax.while_loop(lambda moving: moving[0] < end, stride, (first, carry))[1]
 
     return lax.platform_dependent(first, end, carry, cuda=strided, rocm=strided, default=plain)
+
+
+def may_be_cuda() -> bool:
+    """Is there a point in a form for CUDA? It takes time to trace a kernel, also where no GPU will ever see it."""
+    return CUDA_ELSEWHERE or jax.default_backend() == "gpu"
+
+
+def on_cuda(fast: Callable[..., Any], plain: Callable[..., Any], *operands: Any) -> Any:
+    """A form for CUDA, and one for all other devices."""
+    return lax.platform_dependent(*operands, cuda=fast, default=plain)
 
 
 @jax.custom_batching.custom_vmap

@@ -1,0 +1,99 @@
+"""The programs that are compiled, the table of their kernels, and what must hold for each of them.
+
+python -m tests.accelerators.programs      writes the table anew, for instance after a change to a learner
+"""
+
+import tomllib
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+import fedbandit_jax as fb
+from benchmarks import compiled
+from benchmarks.accelerators import unit_of
+from benchmarks.targets import TARGETS
+
+TABLE = Path(__file__).with_name("kernels.toml")
+# For an H100 at the sizes of the paper, as its memory counts; for a TPU, which takes longer, at those of the tests.
+SIZES = {"h100": {"at_once": 4096, "sizes": compiled.FULL}, "v5e": {"at_once": 64, "sizes": compiled.TINY}}
+KNOWN = {  # library calls, by platform; a new one must be fit for batches
+    "gpu": {
+        "cusolver_potrf_ffi",
+        "cusolver_geqrf_ffi",
+        "cusolver_orgqr_ffi",
+        "cusolver_syevd_ffi",
+        "__cublas$triangularSolve",
+        "__cublas$gemm",
+        "__cublas$lt$matmul",
+    },
+    "tpu": {
+        "Cholesky",
+        "QrDecompositionBlock",
+        "InvertDiagBlocksUpperTriangular",
+        "InvertDiagBlocksLowerTriangular",
+    },
+}
+HEAD = """\
+# Kernels in one pass of every loop and branch of every algorithm's program, as XLA compiles it for a target. A name
+# says which module and function made the loop, after those that it is inside of. No test lets a count grow.
+# Made by: make test-accelerators ARGS=--table
+"""
+
+
+def needs(target):
+    """Leaves a module out where the compiler for a target is missing."""
+    if reason := compiled.missing(TARGETS[target]):
+        pytest.skip(reason, allow_module_level=True)
+
+
+def compile_all(target):
+    """Every algorithm, in one process."""
+    cases = [{"algorithm": name, **SIZES[target]} for name in fb.REGISTRY]
+    return dict(zip(fb.REGISTRY, compiled.reports(TARGETS[target], cases), strict=True))
+
+
+def kernels(program, path=""):
+    """Kernels of a pass by the path of names that leads to it; loops of one path are added up."""
+    found = Counter({path or "program": program.count})
+    for child in program.inside:
+        name = f"if {child.name}" if child.kind == "branch" else child.name
+        found += kernels(child, f"{path} > {name}" if path else name)
+    return found
+
+
+def table():
+    return tomllib.loads(TABLE.read_text())
+
+
+def check(report):
+    """A program that an accelerator likes."""
+    assert not isinstance(report, str), report
+    assert not report.float64
+    names = {call.split(" ")[0] for loop in report.program.walk() for call in loop.calls}
+    assert names <= KNOWN[TARGETS[report.target].platform]
+    for loop in report.program.walk():
+        assert not loop.host or loop is report.program, "the host is asked in a loop"
+        assert not loop.collectives
+    unit = unit_of(report.program)
+    if unit.name == "round":
+        assert not any(loop.calls for loop in unit.loop.walk()), "a library call in every round"
+    allowed = table()[report.target][report.algorithm]
+    found = kernels(report.program)
+    grown = {path: (n, allowed.get(path, 0)) for path, n in found.items() if n > allowed.get(path, 0)}
+    assert not grown, "kernels now and in the table, which make test-accelerators ARGS=--table writes anew"
+
+
+def write_table():
+    lines = [HEAD]
+    for target in SIZES:
+        for name, report in compile_all(target).items():
+            print(f"{name} for {target}: {report if isinstance(report, str) else report.seconds}", flush=True)
+            lines.append(f"[{target}.{name}]")
+            lines += [f'"{path}" = {n}' for path, n in kernels(report.program).items()]
+            lines.append("")
+    TABLE.write_text("\n".join(lines))
+
+
+if __name__ == "__main__":
+    write_table()

@@ -1,0 +1,50 @@
+"""Every algorithm as compiled for an H100, at the sizes of the paper and 4096 clients at once."""
+
+import pytest
+
+import fedbandit_jax as fb
+from benchmarks import compiled, figure, runner
+from benchmarks.measure import Effort
+from benchmarks.targets import TARGETS
+from tests.accelerators import programs
+
+programs.needs("h100")
+MOST_MEMORY = 2e9
+
+
+@pytest.fixture(scope="module")
+def reports():
+    return programs.compile_all("h100")
+
+
+@pytest.mark.parametrize("name", fb.REGISTRY)
+def test_a_gpu_likes_the_program(reports, name):
+    programs.check(reports[name])
+
+
+@pytest.mark.parametrize("name", fb.REGISTRY)
+def test_a_batch_leaves_room_on_the_card(reports, name):
+    assert reports[name].memory < MOST_MEMORY
+
+
+def test_eight_gpus_have_nothing_to_tell_each_other():
+    """Each plays lanes of its own, so that a node of eight plays as fast as eight of one."""
+    names = ("LinUCB", "FedConPE")
+    case = {"at_once": 64, "sizes": compiled.TINY}
+    found = list(
+        compiled.reports(TARGETS["h100"], [{"algorithm": name, "devices": n, **case} for name in names for n in (1, 8)])
+    )
+    for one, eight in zip(found[::2], found[1::2], strict=True):
+        assert (eight.devices, eight.lanes) == (8, one.lanes)
+        assert not any(loop.collectives for loop in eight.program.walk())
+        assert eight.memory == pytest.approx(one.memory, rel=0.05)  # on each
+
+
+def test_the_suite_tells_what_it_compiled(tmp_path):
+    found = runner.run(["accelerators"], Effort(0, "h100"), print)
+    suite = found["suites"]["accelerators"]
+    assert not suite["skipped"]
+    assert {"kernels a round", "MB a round", "MB of memory", "client-rounds/s, estimated", "limit, estimated"} <= {
+        row["metric"] for row in suite["rows"]
+    }
+    assert figure.draw(found, tmp_path / "bench.png").stat().st_size > 10_000
