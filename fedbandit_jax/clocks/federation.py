@@ -185,9 +185,9 @@ def learn_own(member: Member, arms: Float[Array, "K d"], arm: Int[Array, ""], re
 
 
 def synchronise(
-    state: Federation, client: Client, add_noise: Callable[[Sums], Sums] = lambda sums: sums
+    state: Federation, client: Client, due: Bool[Array, ""], add_noise: Callable[[Sums], Sums] = lambda sums: sums
 ) -> tuple[Federation, Info]:
-    """All clients send what they have seen, and are told what all have; `add_noise` changes what they are told."""
+    """If due, all clients send what they have seen, and are told what all have; `add_noise` changes what they are told."""
     members, setting = state.members, client.context
     sent = jnp.where(setting.real, members.unsent, 0).sum()
     server = state.server.plus(pooling.of_all_pulls(members.ridge, client.arms, sent, state.server.reference))
@@ -197,9 +197,10 @@ def synchronise(
     ridges = jax.vmap(lambda ridge, arms: pooling.without_pulls(ridge, arms, told, fitted))(members.ridge, client.arms)
     zeros = jnp.zeros_like(members.unsent)
     after = Member(ridges, zeros, zeros, jnp.full_like(zeros, fitted.log_det))
-    d = len(server.moment)
-    info = per_message(setting.clients, setting.clients, d * d + d)
-    return state._replace(members=after, server=server), info
+    d, messages = len(server.moment), jnp.where(due, setting.clients, 0)
+    synchronised = state._replace(members=after, server=server)
+    state = jax.tree.map(lambda new, old: jnp.where(due, new, old), synchronised, state)
+    return state, per_message(messages, messages, d * d + d)
 
 
 def pass_on(

@@ -22,7 +22,7 @@ from fedbandit_jax.clocks.base import Algorithm, MadeFor, Trace
 from fedbandit_jax.clocks.client import Client, Info, Questions, ask_each_client, client_of, in_round
 from fedbandit_jax.clocks.client import ask_in_turn as ask_in_turn
 from fedbandit_jax.clocks.schedule import NEVER, Schedule
-from fedbandit_jax.linalg.portable import any_lane, fori_loop, largest_of_lanes
+from fedbandit_jax.linalg.portable import any_lane, fori_loop, largest_of_lanes, when
 from fedbandit_jax.worlds.problem import Problem
 from fedbandit_jax.worlds.stage import BLOCK, EACH_CLIENT, Alone, Round, Stage, Together, own_rounds, stages_of
 from fedbandit_jax.worlds.world import World
@@ -132,7 +132,10 @@ class RoundAlgorithm(Algorithm, abstract=True):
         raise NotImplementedError
 
     def exchange(self, state: Any, client: Client, t: Int[Array, ""]) -> tuple[Any, Info]:
-        """The state after the messages that are due, and what is counted of them."""
+        """The state after the messages that are due, and what is counted of them; without any, all stays as it is.
+
+        In a batch of runs, messages may be due in others.
+        """
         raise NotImplementedError
 
     def run(self, key: Key[Array, ""], problem: Problem, checkpoints: Float[Array, " P"]) -> Trace:
@@ -297,9 +300,8 @@ def play_rounds(
         start = (game.state, game.seen, dict.fromkeys(of_rounds, zeros[0]))
         if learner.passes_messages:
             end, (state, seen, sums) = play_to_message(game.t, end, step, start)
-            state, sent = lax.cond(
-                any_lane(learner.due(state, client, end)), exchange, lambda *_: (state, silence), state, end
-            )
+            is_due = any_lane(learner.due(state, client, end))
+            state, sent = when(is_due, lambda carry: exchange(carry[0], end), (state, silence))
             game = game._replace(totals=add(game.totals, sent))
         else:
             state, seen, sums = fori_loop(game.t, end, step, start)
@@ -319,10 +321,8 @@ def play_rounds(
         return going[0], going[1]
 
     def exchange(state: Any, t: Int[Array, ""]) -> tuple[Any, Info]:
-        """Messages of the runs in which they are due."""
-        due = learner.due(state, client, t)
         after, info = learner.exchange(state, client, t)
-        return jax.tree.map(lambda new, old: jnp.where(due, new, old), (after, as_counts(info)), (state, silence))
+        return after, as_counts(info)
 
     def play_own_rounds(until: Int[Array, ""], drawn: Any, game: Game) -> Game:
         """To `until`; every round writes into the row of the first checkpoint by which it was played."""

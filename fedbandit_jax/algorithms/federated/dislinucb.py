@@ -48,4 +48,4 @@ class DisLinUCB(Synchronised, LinUCB):
         return (members.growth * members.unsent > limit).any()
 
     def exchange(self, state: Federation, client: Client, t: Int[Array, ""]) -> tuple[Federation, Info]:
-        return synchronise(state, client)
+        return synchronise(state, client, self.due(state, client, t))

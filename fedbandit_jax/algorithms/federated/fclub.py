@@ -1,5 +1,6 @@
 """FCLUB (Liu et al. 2022): clients find out who serves alike users, and share with these alone."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
@@ -15,30 +16,57 @@ from fedbandit_jax.clocks.federation import FederatedRounds, choices_of, per_mes
 from fedbandit_jax.clocks.rounds import Client, Info
 from fedbandit_jax.linalg import Real, pooling, regression
 from fedbandit_jax.linalg.pooling import Sums
-from fedbandit_jax.linalg.portable import any_lane
-from fedbandit_jax.linalg.regression import Ridge
+from fedbandit_jax.linalg.portable import any_lane, matvec, when
+from fedbandit_jax.linalg.regression import FixedArms, Ridge
 
 
-class Local(NamedTuple):
-    """A local cluster, in the place of its first user; other places are empty."""
+class Seen(NamedTuple):
+    """Pulls of a user."""
 
-    known: Sums  # S, what it acts on
-    log_det: Float[Array, ""]  # of lam I + S
-    buffer: Sums  # dS, what its users saw since its last message
-    growth: Float[Array, ""]  # of log det by dS
-    inverse: Float[Array, "d d"]  # of lam I + S + dS
+    plays: Float[Array, ""]
+    rewards: Float[Array, ""]  # their sum
+    counts: Float[Array, " K"] | Float[Array, "d d"]  # of each arm of a fixed set, or sum x x'
+    moment: Float[Array, " K"] | Float[Array, " d"]  # rewards of each arm, or sum x reward
+
+    def plus(self, arm: Int[Array, ""], x: Float[Array, " d"], reward: Float[Array, ""], seen: Real = 1.0) -> "Seen":
+        """With another pull; a padded user, whose x is 0, sees nothing."""
+        pulled, square = x, None
+        if self.counts.ndim == 1:
+            pulled = square = seen * (jnp.arange(self.counts.size) == arm).astype(x.dtype)
+        counts = self.counts + (jnp.outer(x, x) if square is None else square)
+        return Seen(self.plays + seen, self.rewards + seen * reward, counts, self.moment + reward * pulled)
+
+    def sums(self, arms: Float[Array, "K d"]) -> Sums:
+        if self.counts.ndim == 2:
+            return Sums(self.counts, self.moment, jnp.zeros_like(self.moment), self.plays)
+        return Sums((self.counts[:, None] * arms).T @ arms, self.moment @ arms, jnp.zeros_like(arms[0]), self.plays)
+
+
+class Buffer(NamedTuple):
+    """What a user saw since the last message of its local cluster."""
+
+    seen: Seen
+    arm: Int[Array, ""]  # pulled last
+    x: Float[Array, " d"]
+    same: Bool[Array, ""]  # it was pulled throughout
+
+    def plus(self, arm: Int[Array, ""], x: Float[Array, " d"], reward: Float[Array, ""], seen: Real = 1.0) -> "Buffer":
+        same = (self.same & (x == self.x).all()) | (self.seen.plays == 0)
+        return Buffer(self.seen.plus(arm, x, reward, seen), arm, x, same)
 
 
 class Clustering(NamedTuple):
-    """An axis M throughout, of users or, in the places of their first users, of clusters."""
+    """An axis M throughout, of users; users of a cluster have the same of it."""
 
-    users: Sums  # what each saw
+    users: Seen  # all that each saw
     edges: Bool[Array, "M M"]  # between users of a server
-    local: Int[Array, " M"]  # each user's local cluster
+    local: Int[Array, " M"]  # each one's local cluster, by its first user
     whole: Int[Array, " M"]  # and its global one
-    clusters: Local
-    total: Sums  # of a global cluster
-    acting: Ridge  # of each user, on what its local cluster knows
+    buffers: Buffer
+    growth: Float[Array, " M"]  # of log det by the buffers of a local cluster, dS
+    total: Ridge  # S_g, in the place of a global cluster's first user; means and widths are of each user's own arms
+    current: Bool[Array, " M"]  # a local cluster knows all of S_g
+    kept: Ridge  # S of those that do not
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,164 +110,261 @@ class FCLUB(FederatedRounds):
             _checks.whole("servers", self.servers)
 
     def start(self, client: Client) -> Clustering:
-        real = client.context.real
-        numbers = jnp.arange(len(real), dtype=jnp.int32)
-        acting = jax.vmap(lambda arms: regression.start(arms, self.lam, fixed=client.fixed))(client.arms)
-        empty = jax.vmap(pooling.nothing)(acting.theta)
+        real, (M, K, d) = client.context.real, client.arms.shape
+        numbers = jnp.arange(M, dtype=jnp.int32)
+        ridges = jax.vmap(lambda arms: regression.start(arms, self.lam, fixed=client.fixed))(client.arms)
+        zero, vector = jnp.zeros_like(ridges.log_det), jnp.zeros_like(ridges.theta)
+        counted = client.fixed and self.servers is None  # a message of users with different arms needs sums
+        seen = Seen(zero, zero, *(jnp.zeros((M, *n), zero.dtype) for n in ([(K,), (K,)] if counted else [(d, d), (d,)])))
         server = self.server_of(numbers)
         edges = (server[:, None] == server[None, :]) & real[:, None] & real[None, :]
-        clusters = Local(empty, acting.log_det, empty, jnp.zeros_like(acting.log_det), acting.inverse)
         local = first_reached(edges)
         whole = jnp.where(real & (self.alpha2 > 0), 0, local)  # all estimates are 0
-        return Clustering(empty, edges, local, whole, clusters, empty, acting)
+        buffers = Buffer(seen, jnp.zeros_like(numbers), vector, jnp.ones_like(real))
+        return Clustering(seen, edges, local, whole, buffers, zero, ridges, jnp.ones_like(real), ridges)
 
     def server_of(self, numbers: Int[Array, " M"]) -> Int[Array, " M"]:
         return numbers if self.servers is None else numbers % jnp.asarray(self.servers).astype(jnp.int32)
 
     def choose(self, state: Clustering, client: Client, key: Key[Array, ""]) -> Int[Array, "*M"]:
-        plays = state.users.observations
+        plays = state.users.plays
         t = 1 + (plays.max() if client.who is None else plays.sum())
         beta = self.beta
         if isinstance(beta, str):
-            d = state.users.moment.shape[1]
+            d = state.total.theta.shape[1]
             beta = 0.5 * jnp.sqrt(2 * jnp.log(4 / 3) + d * jnp.log(3 + t / d))
 
         def upper_bounds(ridge: Ridge, client: Client) -> Float[Array, " K"]:
             means, widths = regression.means_and_widths(ridge, client.arms)
             return jnp.where(client.mask, means + beta * regression.square_root(widths), -jnp.inf)
 
-        return choices_of(upper_bounds, state.acting, client)
+        return choices_of(upper_bounds, acting(state), client)
 
     def learn(self, state: Clustering, client: Client, arm: Int[Array, "*M"], reward: Float[Array, "*M"]) -> Clustering:
-        x = client.arms[arm]
-        if client.who is not None:
-            return saw(state, client.who, x, reward)
-        seen = client.context.real.astype(reward.dtype)
-        return lax.fori_loop(0, len(arm), lambda i, state: saw(state, i, x[i], reward[i], seen[i]), state)
+        x, who, M = client.arms[arm], client.who, len(state.local)
+        if who is None:
+            own = arm - len(client.arms) // M * jnp.arange(M, dtype=arm.dtype)
+            pull = own, x, reward, client.context.real.astype(reward.dtype)
+            users, buffers = jax.vmap(Seen.plus)(state.users, *pull), jax.vmap(Buffer.plus)(state.buffers, *pull)
+            return self.with_growth(state._replace(users=users, buffers=buffers), client.arms.reshape(M, -1, x.shape[1]))
+        before: tuple[Seen, Buffer] = jax.tree.map(lambda x: x[who], (state.users, state.buffers))
+        after = tuple(one.plus(arm, x, reward) for one in before)
+        users, buffers = jax.tree.map(lambda x, new: x.at[who].set(new), (state.users, state.buffers), after)
+        arms = jnp.broadcast_to(client.arms, (M, *client.arms.shape))  # only its own are looked at
+        return self.with_growth(state._replace(users=users, buffers=buffers), arms, who)
+
+    def with_growth(self, state: Clustering, arms: Float[Array, "M K d"], who: Int[Array, ""] | None = None) -> Clustering:
+        """log det(I + S^-1 dS) of each local cluster, or that of user `who`: log(1 + n x' S^-1 x) of n pulls of x."""
+        of_one_vector = jnp.log1p(self.in_cluster(state, state.buffers.seen.plays * widths_of_buffers(state)))
+        same = self.is_same(state)
+
+        def of_any() -> Float[Array, " M"]:
+            inverse = acting(state).inverse
+            gram = self.in_cluster(state, jax.vmap(Seen.sums)(state.buffers.seen, arms).gram)
+            if who is not None:
+                inverse, gram = inverse[who][None], gram[who][None]
+            exact = jnp.linalg.slogdet(jnp.eye(inverse.shape[1], dtype=inverse.dtype)[None] + inverse @ gram)[1]
+            return jnp.where(same, of_one_vector, exact)
+
+        growth = lax.cond(any_lane(~same.all()), of_any, lambda: of_one_vector)
+        if who is not None:
+            growth = jnp.where(state.local == state.local[who], growth, state.growth)
+        return state._replace(growth=growth)
+
+    def in_cluster(self, state: Clustering, each: Any) -> Any:
+        """Sums over each one's local cluster."""
+        return each if self.servers is None else within(state.local, each)
+
+    def is_same(self, state: Clustering) -> Bool[Array, " M"]:
+        """Has a local cluster pulled the same vector since its last message?"""
+        filled = state.buffers.seen.plays > 0
+        return self.in_cluster(state, jnp.where(state.buffers.same, 1.0, 2.0) * filled) <= 1
 
     def theta_hat(self, state: Clustering) -> Float[Array, "M d"]:
-        return state.acting.theta
+        return acting(state).theta
 
     # -------------------------------------------------------------------------------------------------- messages
 
     def sends(self, state: Clustering) -> Bool[Array, " M"]:
-        return (state.clusters.growth >= jnp.log(self.U)) & (state.clusters.buffer.observations > 0)
+        return (state.growth >= jnp.log(self.U)) & (self.in_cluster(state, state.buffers.seen.plays) > 0)
 
     def due(self, state: Clustering, client: Client, t: Int[Array, ""]) -> Bool[Array, ""]:
         return self.sends(state).any() | is_before_phase(t)
 
     def exchange(self, state: Clustering, client: Client, t: Int[Array, ""]) -> tuple[Clustering, Info]:
-        d = state.users.moment.shape[1]
+        d = state.total.theta.shape[1]
         real, numbers = client.context.real, jnp.arange(len(state.local), dtype=jnp.int32)
-        state, uploads, downloads = self.pass_messages(state)
+        state, uploads, downloads = self.pass_messages(state, client)
 
         def start_phase(state: Clustering) -> tuple:
-            formed, changed = self.form_clusters(state, real)
+            formed, changed = self.form_clusters(state, client)
             after = jax.tree.map(lambda new, old: jnp.where(changed, new, old), formed, state)
             sent = (real & (formed.local == numbers)).sum().astype(uploads.dtype)
             return after._replace(edges=formed.edges), sent, jnp.where(changed, sent, 0)
 
         zero = jnp.zeros_like(uploads)
         state, up, down = lax.cond(is_before_phase(t), start_phase, lambda state: (state, zero, zero), state)
-        rests, fits = jax.tree.map(lambda x: x[state.local], (state.clusters.known, self.fits(state.clusters.known)))
-        acting = jax.vmap(pooling.without_pulls)(state.acting, client.arms, rests, fits)
-        return state._replace(acting=acting), per_message(uploads + up, downloads + down, d * d + d + 1)
+        return state, per_message(uploads + up, downloads + down, d * d + d + 1)
 
-    def fits(self, sums: Sums) -> pooling.Fit:
-        return jax.vmap(lambda one: pooling.fit(one, self.lam))(sums)
-
-    def inverses(self, sums: Sums) -> Float[Array, "M d d"]:
-        root = self.fits(sums).root
-        return root @ jnp.swapaxes(root, 1, 2)
-
-    def pass_messages(self, state: Clustering) -> tuple[Clustering, Float[Array, ""], Float[Array, ""]]:
+    def pass_messages(self, state: Clustering, client: Client) -> tuple[Clustering, Float[Array, ""], Float[Array, ""]]:
         """Clusters that are due send their buffers, one after another; after each, some of its global one are told."""
-        numbers = jnp.arange(len(state.local), dtype=jnp.int32)
-        is_cluster = state.local == numbers
+        is_cluster = state.local == jnp.arange(len(state.local), dtype=jnp.int32)
 
         def one_message(carry: tuple) -> tuple:
             state, uploads, downloads = carry
             due = self.sends(state)
-            sender, is_sent = jnp.argmax(due).astype(jnp.int32), due.any()
-            clusters, union = state.clusters, state.whole[sender]
-            own: Local = jax.tree.map(lambda x: x[sender], clusters)
-            all_: Sums = jax.tree.map(lambda x: x[union], state.total).plus(own.buffer)
-            log_det = pooling.log_det(all_, self.lam)
-            nothing = pooling.nothing(all_.moment)
-            after = Local(own.known.plus(own.buffer), own.log_det + own.growth, nothing, 0 * own.growth, own.inverse)
-            clusters = jax.tree.map(lambda x, new: x.at[sender].set(new), clusters, after)
+            i, is_sent = jnp.argmax(due).astype(jnp.int32), due.any()
+            sends, shares = (state.local == state.local[i]) & is_sent, (state.whole == state.whole[i]) & is_sent
+            message = self.message_of(state, client, i)
+            before = known_to_server(state, i)
+            after = with_message(before, client.arms.reshape(-1, client.arms.shape[2]), message)
 
-            knows_more = all_.observations > clusters.known.observations
-            told = (state.whole == union) & is_cluster & knows_more
-            told = told & (log_det - clusters.log_det >= jnp.log(self.D))
-            with_buffers = jax.vmap(lambda buffer: pooling.log_det(all_.plus(buffer), self.lam))(clusters.buffer)
-            informed = Local(
-                known=jax.tree.map(lambda x: jnp.broadcast_to(x, (len(numbers), *x.shape)), all_),
-                log_det=jnp.full_like(clusters.log_det, log_det),
-                buffer=clusters.buffer,
-                growth=with_buffers - log_det,
-                inverse=clusters.inverse,  # that of before, see below
-            )
-            moved = state._replace(
-                clusters=where_client(told, informed, clusters),
-                total=jax.tree.map(lambda x, new: x.at[union].set(new), state.total, all_),
-            )
-            moved, told = jax.tree.map(
-                lambda new, old: jnp.where(is_sent, new, old), (moved, told), (state, jnp.zeros_like(told))
-            )
-            return moved, uploads + is_sent, downloads + told.sum()
+            knows = acting(state)
+            plays = knows.observations + jnp.where(sends, message.plays, 0)
+            log_det = knows.log_det + jnp.where(sends, state.growth, 0)
+            told = shares & (after.observations > plays) & (after.log_det - log_det >= jnp.log(self.D))
+            current = jnp.where(shares, told | (after.observations == plays), state.current)
+            left, alone = shares & state.current & ~current, sends & ~current
 
-        zero = jnp.zeros_like(state.clusters.growth[0])
+            def leave(kept: Ridge) -> Ridge:
+                ridges = jax.tree.map(lambda x: jnp.broadcast_to(x, (len(left), *x.shape)), before)
+                return where_client(left, ridges._replace(pulls=state.total.pulls), kept)
+
+            def add_alone(kept: Ridge) -> Ridge:
+                added = jax.vmap(lambda ridge, arms: with_message(ridge, arms, message))(kept, client.arms)
+                return where_client(alone, added, kept)
+
+            kept = when(any_lane(left.any()), leave, state.kept)
+            kept = when(any_lane(alone.any()), add_alone, kept)
+            state = state._replace(
+                buffers=emptied(state.buffers, sends),
+                total=told_to_server(state, i, shares, after),
+                current=current,
+                kept=kept,
+            )
+            return self.with_growth(state, client.arms), uploads + is_sent, downloads + (told & is_cluster).sum()
+
+        zero = jnp.zeros_like(state.growth[0])
         first = (state, zero, zero)
-        state, uploads, downloads = lax.while_loop(
-            lambda carry: any_lane(self.sends(carry[0]).any()), one_message, first
-        )
-        clusters = state.clusters
-        clusters = clusters._replace(inverse=self.inverses(jax.vmap(Sums.plus)(clusters.known, clusters.buffer)))
-        return state._replace(clusters=clusters), uploads, downloads
+        return lax.while_loop(lambda carry: any_lane(self.sends(carry[0]).any()), one_message, first)
 
-    def form_clusters(self, state: Clustering, real: Bool[Array, " M"]) -> tuple[Clustering, Bool[Array, ""]]:
+    def message_of(self, state: Clustering, client: Client, i: Int[Array, ""]) -> "Message":
+        """What the local cluster of user i sends."""
+        seen, filled = state.buffers.seen, state.buffers.seen.plays > 0
+        each = seen.plays, seen.rewards, jnp.where(filled[:, None], state.buffers.x, 0)
+        plays, rewards, x = (of_all[i] for of_all in self.in_cluster(state, each))
+
+        def sums() -> Sums:
+            of_all: Sums = self.in_cluster(state, jax.vmap(Seen.sums)(seen, client.arms))
+            return jax.tree.map(lambda x: x[i], of_all)
+
+        return Message(plays, x, rewards / jnp.maximum(plays, 1), self.is_same(state)[i], sums)
+
+    def form_clusters(self, state: Clustering, client: Client) -> tuple[Clustering, Bool[Array, ""]]:
         """The clusters of a new phase, and whether they are others than before."""
-        numbers = jnp.arange(len(state.local), dtype=jnp.int32)
+        real, numbers = client.context.real, jnp.arange(len(state.local), dtype=jnp.int32)
         server = self.server_of(numbers)
-        near = distances(self.fits(state.users).theta, state.users.observations) <= self.alpha1
+        users = jax.vmap(Seen.sums)(state.users, client.arms)
+        near = distances(self.fits(users).theta, users.observations) <= self.alpha1
         edges = state.edges & near
         local = first_reached(edges)
-        sums = within(local, state.users)
+        sums = within(local, users)
         joined = distances(self.fits(sums).theta, sums.observations) < self.alpha2
         joined = joined & (server[:, None] != server[None, :])
         is_cluster = real & (local == numbers)
         whole = first_reached(joined & is_cluster[:, None] & is_cluster[None, :])[local]
-        total = within(jnp.where(is_cluster, whole, numbers), sums)
-        known: Sums = jax.tree.map(lambda x: x[whole], total)
-        fits = self.fits(known)
-        empty = jax.tree.map(jnp.zeros_like, known)
-        clusters = Local(known, fits.log_det, empty, jnp.zeros_like(fits.log_det), self.inverses(known))
-        changed = ((local != state.local) | (whole != state.whole)).any()
-        return state._replace(edges=edges, local=local, whole=whole, clusters=clusters, total=total), changed
+        total = within(whole, users)
+        formed = state._replace(
+            edges=edges,
+            local=local,
+            whole=whole,
+            buffers=emptied(state.buffers, jnp.ones_like(real)),
+            growth=jnp.zeros_like(state.growth),
+            total=jax.vmap(pooling.without_pulls)(state.total, client.arms, total, self.fits(total)),
+            current=jnp.ones_like(real),
+        )
+        return formed, ((local != state.local) | (whole != state.whole)).any()
+
+    def fits(self, sums: Sums) -> pooling.Fit:
+        return jax.vmap(lambda one: pooling.fit(one, self.lam))(sums)
+
+    def refresh(self, state: Clustering, client: Client) -> Clustering:
+        total, kept = (
+            jax.vmap(lambda ridge, arms: regression.recompute(ridge, arms, self.lam))(ridges, client.arms)
+            for ridges in (of_users(state), state.kept)
+        )
+        return state._replace(total=total, kept=kept)
+
+
+class Message(NamedTuple):
+    """Pulls, mostly of one vector x: on fixed arms a cluster that is told nothing goes on with its arm."""
+
+    plays: Float[Array, ""]
+    x: Float[Array, " d"]
+    mean: Float[Array, ""]  # of the rewards
+    same: Bool[Array, ""]  # all are of x
+    sums: Callable[[], Sums]
+
+
+def with_message(ridge: Ridge, arms: Float[Array, "K d"], message: Message) -> Ridge:
+    """A regression on a message too, by a rank-one update if it is of one vector."""
+
+    def of_one_vector(ridge: Ridge) -> Ridge:
+        return regression.observe(ridge, arms, message.x, message.mean, message.plays)[0]
+
+    def of_any(ridge: Ridge) -> Ridge:
+        sums = pooling.of_the_rest(ridge, jnp.zeros_like(ridge.log_det)).plus(message.sums())
+        return pooling.without_pulls(ridge, arms, sums, pooling.fit(sums, ridge.prior))
+
+    return lax.cond(any_lane(~message.same), of_any, of_one_vector, ridge)
+
+
+def of_users(state: Clustering) -> Ridge:
+    """What the server knows of each one's global cluster."""
+    return jax.tree.map(lambda x: x[state.whole], state.total)._replace(pulls=state.total.pulls)
+
+
+def acting(state: Clustering) -> Ridge:
+    """What each one's local cluster knows, S."""
+    return where_client(state.current, of_users(state), state.kept)
+
+
+def known_to_server(state: Clustering, i: Int[Array, ""]) -> Ridge:
+    """Of the global cluster of user i; as one client with the arms of all users, where they are fixed."""
+    one: Ridge = jax.tree.map(lambda x: x[state.whole[i]], state.total)
+    if isinstance(state.total.pulls, FixedArms):
+        one = one._replace(pulls=jax.tree.map(lambda x: x.reshape(-1), state.total.pulls))
+    return one
+
+
+def told_to_server(state: Clustering, i: Int[Array, ""], shares: Bool[Array, " M"], known: Ridge) -> Ridge:
+    """`known` in the place of what was known of the global cluster of user i."""
+    place = jnp.where(shares.any(), state.whole[i], len(shares))
+    pulls = state.total.pulls
+    if isinstance(pulls, FixedArms):
+        pulls = where_client(shares, jax.tree.map(lambda x, old: x.reshape(old.shape), known.pulls, pulls), pulls)
+    known = known._replace(pulls=jax.tree.map(lambda x: x[0], pulls))
+    return jax.tree.map(lambda x, new: x.at[place].set(new, mode="drop"), state.total, known)._replace(pulls=pulls)
+
+
+def widths_of_buffers(state: Clustering) -> Float[Array, " M"]:
+    """x' S^-1 x of what each pulled last."""
+    knows = acting(state)
+    if isinstance(knows.pulls, FixedArms):
+        widths = jnp.take_along_axis(knows.pulls.widths, state.buffers.arm[:, None], axis=1)[:, 0]
+        return jnp.maximum(widths, 0)
+    return jax.vmap(lambda inverse, x: x @ matvec(inverse, x))(knows.inverse, state.buffers.x)
+
+
+def emptied(buffers: Buffer, mask: Bool[Array, " M"]) -> Buffer:
+    """Without those of the mask."""
+    nothing = jax.tree.map(jnp.zeros_like, buffers)._replace(same=jnp.ones_like(mask))
+    return where_client(mask, nothing, buffers)
 
 
 def is_before_phase(t: Int[Array, ""]) -> Bool[Array, ""]:
     """After t = 2, 6, 14, ... rounds a phase starts."""
     return (t > 0) & ((t + 2) & (t + 1) == 0)
-
-
-def saw(
-    state: Clustering, i: Int[Array, ""], x: Float[Array, " d"], reward: Float[Array, ""], seen: Real = 1.0
-) -> Clustering:
-    """User i saw the reward of x; a padded one, whose x is 0, saw nothing."""
-    news = Sums(jnp.outer(x, x), reward * x, jnp.zeros_like(x), jnp.asarray(seen, x.dtype))
-    j, clusters = state.local[i], state.clusters
-    u = clusters.inverse[j] @ x
-    width = x @ u
-    clusters = clusters._replace(
-        buffer=jax.tree.map(lambda all_, new: all_.at[j].add(new), clusters.buffer, news),
-        growth=clusters.growth.at[j].add(jnp.log1p(width)),
-        inverse=clusters.inverse.at[j].add(-jnp.outer(u, u) / (1 + width)),
-    )
-    return state._replace(
-        users=jax.tree.map(lambda all_, new: all_.at[i].add(new), state.users, news), clusters=clusters
-    )
 
 
 def first_reached(edges: Bool[Array, "M M"]) -> Int[Array, " M"]:
@@ -257,7 +382,7 @@ def distances(theta: Float[Array, "M d"], plays: Float[Array, " M"]) -> Float[Ar
     return jnp.linalg.norm(theta[:, None, :] - theta[None, :, :], axis=2) / (F[:, None] + F[None, :])
 
 
-def within(cluster: Int[Array, " M"], sums: Sums) -> Sums:
-    """Sums over the members of each cluster, in its place."""
-    member = (cluster[None, :] == jnp.arange(len(cluster))[:, None]).astype(sums.moment.dtype)
-    return jax.tree.map(lambda x: jnp.tensordot(member, x, axes=1), sums)
+def within(cluster: Int[Array, " M"], each: Any) -> Any:
+    """Sums over the cluster of each one."""
+    together = (cluster[None, :] == cluster[:, None]).astype(jnp.float32)
+    return jax.tree.map(lambda x: jnp.tensordot(together.astype(x.dtype), x, axes=1), each)

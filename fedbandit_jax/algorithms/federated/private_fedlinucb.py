@@ -138,7 +138,7 @@ class PrivateFedLinUCB(Synchronised):
             gram, moment = tree_noise(setting.key, batches, dim, std)
             return sums.plus(Sums(gram, moment, jnp.zeros_like(moment), jnp.zeros_like(std)))
 
-        return synchronise(state, client, add_noise)
+        return synchronise(state, client, self.due(state, client, t), add_noise)
 
 
 def tree_noise(
