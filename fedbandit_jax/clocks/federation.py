@@ -187,7 +187,10 @@ def learn_own(member: Member, arms: Float[Array, "K d"], arm: Int[Array, ""], re
 def synchronise(
     state: Federation, client: Client, due: Bool[Array, ""], add_noise: Callable[[Sums], Sums] = lambda sums: sums
 ) -> tuple[Federation, Info]:
-    """If due, all clients send what they have seen, and are told what all have; `add_noise` changes what they are told."""
+    """If it is due, all clients send what they have seen, and are told what all have.
+
+    `add_noise` changes what they are told.
+    """
     members, setting = state.members, client.context
     sent = jnp.where(setting.real, members.unsent, 0).sum()
     server = state.server.plus(pooling.of_all_pulls(members.ridge, client.arms, sent, state.server.reference))

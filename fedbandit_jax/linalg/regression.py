@@ -238,19 +238,17 @@ def pull_together(
 
 
 def observe(
-    ridge: Ridge, arms: Float[Array, "K d"], x: Float[Array, " d"], answer: Float[Array, ""], count: Real = 1.0
+    ridge: Ridge, arms: Float[Array, "K d"], x: Float[Array, " d"], answer: Float[Array, ""]
 ) -> tuple[Ridge, RankOneUpdate]:
-    """Add an observation of any vector, such as a key term; or `count` of them, whose mean is the answer."""
+    """Add an observation of any vector, such as a key term."""
     u = ridge.inverse @ x
-    width = count * (x @ u)
+    width = x @ u
     fixed = isinstance(ridge.pulls, FixedArms)
-    update = RankOneUpdate(u, count / (1 + width), jnp.log1p(width), arms @ u if fixed else None)
+    update = RankOneUpdate(u, 1 / (1 + width), jnp.log1p(width), arms @ u if fixed else None)
     moved = _move(ridge, update, answer - x @ ridge.theta)
-    residual = count * (answer - x @ ridge.reference)
+    residual = answer - x @ ridge.reference
     return moved._replace(
-        observations=ridge.observations + count,
-        extra_gram=ridge.extra_gram + count * jnp.outer(x, x),
-        extra_moment=ridge.extra_moment + residual * x,
+        extra_gram=ridge.extra_gram + jnp.outer(x, x), extra_moment=ridge.extra_moment + residual * x
     ), update
 
 
