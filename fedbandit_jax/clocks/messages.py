@@ -10,11 +10,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jaxtyping import Array, Int
+from jaxtyping import Array, Bool, Int
 
 from fedbandit_jax.clocks.client import Client, Info
 from fedbandit_jax.clocks.optimistic import Federated, can, is_optimistic, knows
-from fedbandit_jax.linalg.portable import any_lane, may_be_cuda, on_cuda
+from fedbandit_jax.linalg.portable import any_lane, may_be_cuda, on_cuda, when
 from fedbandit_jax.worlds.stage import Stage, Together
 
 
@@ -25,16 +25,19 @@ def player(learner: Any, stage: Stage, client: Client, silence: dict) -> Callabl
     `silence` are those of nothing.
     """
 
-    def send_if_due(state: Any, t: Int[Array, ""], playing: Any = True) -> tuple[Any, Info]:
-        """Messages of the runs in which they are due."""
+    def send_if_due(state: Any, t: Int[Array, ""], playing: Bool[Array, ""] | None = None) -> tuple[Any, Info]:
+        """Messages of the runs in which they are due, if these are still playing."""
 
-        def send(state: Any) -> tuple[Any, Info]:
-            after, info = learner.exchange(state, client, t)
-            counts = {name: jnp.asarray(info[name], nothing.dtype) for name, nothing in silence.items()}
-            return jax.tree.map(lambda new, old: jnp.where(due, new, old), (after, counts), (state, silence))
+        def send(carry: tuple[Any, Info]) -> tuple[Any, Info]:
+            after, info = learner.exchange(carry[0], client, t)
+            sent = after, {name: jnp.asarray(info[name], nothing.dtype) for name, nothing in silence.items()}
+            if learner.minds_who_is_due and playing is None:
+                return sent
+            return jax.tree.map(lambda new, old: jnp.where(due, new, old), sent, carry)
 
-        due = learner.due(state, client, t) & playing
-        return lax.cond(any_lane(due), send, lambda state: (state, silence), state)
+        due = learner.due(state, client, t)
+        due = due if playing is None else due & playing
+        return when(any_lane(due), send, (state, silence))
 
     def by_rounds(drawn: Any, first: Int[Array, ""], end: Int[Array, ""], step: Any, carry: tuple) -> tuple:
         def one(moving: tuple) -> tuple:

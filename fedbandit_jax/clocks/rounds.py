@@ -49,6 +49,8 @@ class RoundAlgorithm(Algorithm, abstract=True):
 
     independent_clients: ClassVar[bool] = True
     passes_messages: ClassVar[bool] = False  # at rounds that its state decides, see clocks/federation.py
+    # Its `exchange` changes nothing where no message is due: the clock need not see to it, which takes a copy.
+    minds_who_is_due: ClassVar[bool] = False
     asks_every_round: ClassVar[bool] = False
     asks_as_it_likes: ClassVar[bool] = False
     duels: ClassVar[bool] = False

@@ -1,6 +1,7 @@
 """Async-LinUCB (Li and Wang 2022): a client talks when it has learned enough, the server when it knows enough more."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
@@ -30,6 +31,8 @@ class AsyncLinUCB(Synchronised, LinUCB):
     [arXiv 2110.01463](https://arxiv.org/abs/2110.01463). Its theory is for arms that are redrawn; the learner plays on
     fixed ones too.
     """
+
+    minds_who_is_due: ClassVar[bool] = True
 
     gamma: Hyperparameter = param(6.0, low=1, infinite=True, search=Between(1.01, 100))
     gamma_U: Hyperparameter = param(None, low=1, infinite=True)
