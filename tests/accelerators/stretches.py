@@ -94,7 +94,7 @@ def in_program(device, algorithm):
     d, K = (compiled.FULL[name] for name in ("dim", "arms"))
     return {
         "kernels": sum(part.count(KERNEL) for part in stretches),
-        "large": sum((large(part, LANES * d * min(d, K) // 2) for part in stretches), []),
+        "large": [found for part in stretches for found in large(part, LANES * d * min(d, K) // 2)],
     }
 
 

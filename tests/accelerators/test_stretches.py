@@ -1,4 +1,4 @@
-"""The kernel of a stretch of rounds, as compiled for the GPUs of data centres: nothing spilled, one kernel a stretch."""
+"""The kernel of a stretch of rounds, as compiled for GPUs of data centres: nothing is spilled, one kernel a stretch."""
 
 import pytest
 
