@@ -7,7 +7,7 @@ from tests.accelerators import programs, stretches
 
 programs.needs("h100")
 # The paper's size, the largest of each dimension, and odd ones, which are laid out in another way.
-SIZES = ("100x50", "512x64", "1024x32", "1024x16", "128x128", "64x64", "127x63", "10x5")
+SIZES = ("100x50", "256x64", "255x64", "1024x32", "1023x32", "1024x16", "128x128", "127x127", "64x64", "10x5")
 
 
 @pytest.mark.parametrize("target", ["h100", "a100"])

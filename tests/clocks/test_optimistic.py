@@ -12,22 +12,16 @@ from tests.algorithms.test_portability import make_program
 
 ALONE = [
     fb.LinUCB(),
-    fb.LinUCB(alpha="theory", delta=0.3),
-    fb.ArmCon(alpha="theory"),
+    fb.ArmCon(alpha="theory", delta=0.3),
     fb.ConLinUCB(strategy="BS"),
     fb.ConLinUCB(strategy="MCR"),
     fb.ConLinUCB(strategy="UCB", alpha="theory"),
-    fb.CLiSK(alpha=0.3),
     fb.CLiME(c0=0.5, alpha=0.3),
 ]
 TOGETHER = [
-    fb.DisLinUCB(D=1.0),
-    fb.DisLinUCB(D=0.0),
-    fb.DisLinUCB(alpha="theory"),
-    fb.AsyncLinUCB(gamma=1.5),
-    fb.AsyncLinUCB(gamma=1.2, gamma_D=3.0, alpha="theory"),
-    fb.PrivateFedLinUCB(privacy="none", batch=10, scale=0.1),
-    fb.PrivateFedLinUCB(privacy="ldp", batch=7, eps=100.0, alpha=0.2),
+    fb.DisLinUCB(D=1.0, alpha="theory"),
+    fb.AsyncLinUCB(gamma=1.2, gamma_D=3.0),
+    fb.PrivateFedLinUCB(privacy="ldp", batch=7, eps=100.0, scale=0.1),
 ]
 
 
@@ -120,9 +114,8 @@ def test_what_the_kernel_does_not_know_is_played_by_rounds(catalog, algorithm, w
     assert not traced
 
 
-@pytest.mark.parametrize("rewards", ["uniform", "bernoulli", "zero-one"])
-def test_rewards_of_all_kinds(catalog, played, rewards):
-    world = fb.World(rewards=rewards)
+def test_rewards_that_are_not_sums(catalog, played):
+    world = fb.World(rewards="zero-one")
     with jax.enable_x64(True):
         expected = play(fb.LinUCB(), catalog, world)
         traced = played()
