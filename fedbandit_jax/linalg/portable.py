@@ -3,6 +3,7 @@
 CPUs want few, large loops whose data stay in the cache; GPUs and TPUs want few kernels, side by side.
 """
 
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -12,6 +13,7 @@ from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
 SLOTS = 64  # columns that compete side by side in an argmax over rows
+KERNEL_SWITCH = "FEDBANDIT_KERNELS"  # an environment variable: "false" does without kernels of our own
 CUDA_ELSEWHERE = False  # set it before programs are made here for GPUs that are not here
 STRIDE = 8  # rounds that a GPU plays before it asks whether to go on; stretches are about 27 long at the defaults
 
@@ -108,8 +110,9 @@ def fori_loop(
 
 
 def may_be_cuda() -> bool:
-    """Is there a point in a form for CUDA? It takes time to trace a kernel, also where no GPU will ever see it."""
-    return CUDA_ELSEWHERE or jax.default_backend() == "gpu"
+    """Is there a point in a kernel for CUDA? It takes time to trace one, also where no GPU will ever see it."""
+    wanted = os.environ.get(KERNEL_SWITCH, "true") != "false"
+    return wanted and (CUDA_ELSEWHERE or jax.default_backend() == "gpu")
 
 
 def on_cuda(fast: Callable[..., Any], plain: Callable[..., Any], *operands: Any) -> Any:

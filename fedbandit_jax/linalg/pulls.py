@@ -23,7 +23,7 @@ Reward = Callable[[Any, Any], Any]  # of a mean and a chance
 SMALLEST = 16  # of a padded size
 # Numbers that so many warps keep in registers: about 100 a thread, or more where that leaves one client on a
 # multiprocessor at any rate. Beyond the last, registers spill.
-WARPS = {1: 3328, 2: 6656, 4: 13312, 8: 33280, 16: 38912}
+WARPS = {1: 3328, 2: 6656, 4: 13312, 8: 33280, 16: 37888}
 
 
 class Stretch(NamedTuple):
@@ -58,7 +58,7 @@ def padded(size: int) -> int:
 
 
 def warps(arms: int, dim: int) -> int | None:
-    """How many a client takes; None if it does not fit. 512 arms of 64 dimensions do, and 128 of 128."""
+    """How many a client takes; None if it does not fit. 1024 arms of 32 dimensions do, 256 of 64, 128 of 128."""
     K, d = padded(arms), padded(dim)
     numbers = K * d + d * d + 4 * K  # arms, V^-1, and what follows of each arm
     return next((n for n, most in WARPS.items() if numbers <= most), None)

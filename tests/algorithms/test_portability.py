@@ -83,7 +83,7 @@ def cases():
 def plays_in_a_kernel(name, words):
     if name in ("CLiSK", "CLiME", "CLiSKME"):  # "theory" is a matter of log det V with them
         return words.get("alpha") != "theory"
-    return name in ("LinUCB", "ArmCon", "ConLinUCB")
+    return name in ("LinUCB", "ArmCon", "ConLinUCB", "DisLinUCB", "AsyncLinUCB", "PrivateFedLinUCB")
 
 
 def make_program(algorithm, catalog, dtype=np.float32, world=None):

@@ -12,22 +12,16 @@ from tests.algorithms.test_portability import make_program
 
 ALONE = [
     fb.LinUCB(),
-    fb.LinUCB(alpha="theory", delta=0.3),
-    fb.ArmCon(alpha="theory"),
+    fb.ArmCon(alpha="theory", delta=0.3),
     fb.ConLinUCB(strategy="BS"),
     fb.ConLinUCB(strategy="MCR"),
     fb.ConLinUCB(strategy="UCB", alpha="theory"),
-    fb.CLiSK(alpha=0.3),
     fb.CLiME(c0=0.5, alpha=0.3),
 ]
 TOGETHER = [
-    fb.DisLinUCB(D=1.0),
-    fb.DisLinUCB(D=0.0),
-    fb.DisLinUCB(alpha="theory"),
-    fb.AsyncLinUCB(gamma=1.5),
-    fb.AsyncLinUCB(gamma=1.2, gamma_D=3.0, alpha="theory"),
-    fb.PrivateFedLinUCB(privacy="none", batch=10, scale=0.1),
-    fb.PrivateFedLinUCB(privacy="ldp", batch=7, eps=100.0, alpha=0.2),
+    fb.DisLinUCB(D=1.0, alpha="theory"),
+    fb.AsyncLinUCB(gamma=1.2, gamma_D=3.0),
+    fb.PrivateFedLinUCB(privacy="ldp", batch=7, eps=100.0, scale=0.1),
 ]
 
 
@@ -66,4 +60,65 @@ def test_runs_are_the_same(catalog, algorithm, played):
     assert (expected.regret[:, -1] > 0).all()
     if algorithm in TOGETHER:
         assert (expected.communication[:, -1] > 0).all(), "nobody has sent anything"
+    jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-7, atol=1e-9), found, expected)
+
+
+def test_who_plays_in_his_own_way_is_not_optimistic():
+    class Scaled(fb.LinUCB):
+        def radius(self, state, client):
+            return 2 * super().radius(state, client)
+
+    class Greedy(fb.LinUCB):
+        def choose(self, state, client, key):
+            return jnp.argmax(state.means)
+
+    class Hasty(fb.DisLinUCB):
+        def due(self, state, client, t):
+            return t % 2 == 0
+
+    for kind in (Scaled, Greedy, Hasty):
+        fb.REGISTRY.pop(kind.__name__, None)
+    yes = (*ALONE, *TOGETHER, Scaled(), fb.CLiSKME())
+    no = (Greedy(), Hasty(), fb.SharedLinUCB(), fb.HierLinUCB(), fb.FedLinUCB(), fb.FCLUB(), fb.ConUCB(), fb.Uniform())
+    assert all(map(optimistic.is_optimistic, yes))
+    assert not any(map(optimistic.is_optimistic, no))
+
+
+class OwnReward(fb.World):
+    def reward(self, mean, u, noise):
+        return mean + noise * u
+
+
+class Drifting(fb.World):
+    def theta_at(self, theta, t):
+        return theta * jnp.cos(t / 100)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "world"),
+    [
+        (fb.LinUCB(), OwnReward()),
+        (fb.LinUCB(), Drifting()),
+        (fb.LinUCB(), fb.World(contexts="redrawn")),
+        (fb.DisLinUCB(), fb.World(contexts="redrawn")),
+        (fb.DisLinUCB(), fb.World(arrivals="one")),
+        (fb.CLiSK(alpha="theory"), None),  # its radius is by log det V
+    ],
+    ids=repr,
+)
+def test_what_the_kernel_does_not_know_is_played_by_rounds(catalog, algorithm, world, played):
+    traced = played()
+    with jax.enable_x64(True):
+        program, arguments = make_program(algorithm.prepare(500), catalog, np.float64, world)
+        jax.eval_shape(program, *arguments)
+    assert not traced
+
+
+def test_rewards_that_are_not_sums(catalog, played):
+    world = fb.World(rewards="zero-one")
+    with jax.enable_x64(True):
+        expected = play(fb.LinUCB(), catalog, world)
+        traced = played()
+        found = play(fb.LinUCB(), catalog, world)
+    assert traced
     jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-7, atol=1e-9), found, expected)
