@@ -5,6 +5,7 @@ python -m tests.accelerators.programs      writes the table anew, for instance a
 
 import tomllib
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -33,6 +34,10 @@ KNOWN = {  # library calls, by platform; a new one must be fit for batches
         "InvertDiagBlocksUpperTriangular",
         "InvertDiagBlocksLowerTriangular",
     },
+}
+IN_A_ROUND = {  # library calls that are allowed there, by algorithm, and why
+    "SharedLinUCB": {"cusolver_potrf_ffi", "__cublas$triangularSolve"},  # one update by all M clients: an M x M system
+    "ConDuel": {"cusolver_potrf_ffi", "__cublas$triangularSolve"},  # fits a logistic model, in a branch
 }
 HEAD = """\
 # Kernels in one pass of every loop and branch of every algorithm's program, as XLA compiles it for a target. A name
@@ -76,24 +81,29 @@ def check(report):
         assert not loop.host or loop is report.program, "the host is asked in a loop"
         assert not loop.collectives
     unit = unit_of(report.program)
-    if unit.name == "round":
-        assert not any(loop.calls for loop in unit.loop.walk()), "a library call in every round"
+    if (
+        unit.name == "round" and TARGETS[report.target].platform == "gpu"
+    ):  # where a call is more than a few instructions
+        in_a_round = {call.split(" ")[0] for loop in unit.loop.walk() for call in loop.calls}
+        assert in_a_round <= IN_A_ROUND.get(report.algorithm, set())
     allowed = table()[report.target][report.algorithm]
     found = kernels(report.program)
     grown = {path: (n, allowed.get(path, 0)) for path, n in found.items() if n > allowed.get(path, 0)}
     assert not grown, "kernels now and in the table, which make test-accelerators ARGS=--table writes anew"
 
 
-def write_table():
+def as_text(reports):
+    """The table of some reports."""
     lines = [HEAD]
-    for target in SIZES:
-        for name, report in compile_all(target).items():
-            print(f"{name} for {target}: {report if isinstance(report, str) else report.seconds}", flush=True)
-            lines.append(f"[{target}.{name}]")
-            lines += [f'"{path}" = {n}' for path, n in kernels(report.program).items()]
-            lines.append("")
-    TABLE.write_text("\n".join(lines))
+    for report in reports:
+        assert not isinstance(report, str), report
+        lines.append(f"[{report.target}.{report.algorithm}]")
+        lines += [f'"{path}" = {n}' for path, n in kernels(report.program).items()]
+        lines.append("")
+    return "\n".join(lines)
 
 
 if __name__ == "__main__":
-    write_table()
+    with ThreadPoolExecutor() as pool:  # each has a process of its own
+        found = list(pool.map(compile_all, SIZES))
+    TABLE.write_text(as_text(report for reports in found for report in reports.values()))
