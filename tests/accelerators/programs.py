@@ -41,7 +41,7 @@ IN_A_ROUND = {  # library calls that are allowed there, by algorithm, and why
 }
 HEAD = """\
 # Kernels in one pass of every loop and branch of every algorithm's program, as XLA compiles it for a target. A name
-# says which module and function made the loop, after those that it is inside of. No test lets a count grow.
+# says which module and function made the loop; loops of one name are added up. No test lets a count grow.
 # Made by: make test-accelerators ARGS=--table
 """
 
@@ -58,12 +58,11 @@ def compile_all(target):
     return dict(zip(fb.REGISTRY, compiled.reports(TARGETS[target], cases), strict=True))
 
 
-def kernels(program, path=""):
-    """Kernels of a pass by the path of names that leads to it; loops of one path are added up."""
-    found = Counter({path or "program": program.count})
-    for child in program.inside:
-        name = f"if {child.name}" if child.kind == "branch" else child.name
-        found += kernels(child, f"{path} > {name}" if path else name)
+def kernels(program):
+    """Kernels of a pass by the name of the loop or branch; those of one name are added up."""
+    found = Counter()
+    for loop in program.walk():
+        found[f"if {loop.name}" if loop.kind == "branch" else loop.name] += loop.count
     return found
 
 
@@ -88,7 +87,7 @@ def check(report):
         assert in_a_round <= IN_A_ROUND.get(report.algorithm, set())
     allowed = table()[report.target][report.algorithm]
     found = kernels(report.program)
-    grown = {path: (n, allowed.get(path, 0)) for path, n in found.items() if n > allowed.get(path, 0)}
+    grown = {name: (n, allowed.get(name, 0)) for name, n in found.items() if n > allowed.get(name, 0)}
     assert not grown, "kernels now and in the table, which make test-accelerators ARGS=--table writes anew"
 
 
@@ -98,7 +97,7 @@ def as_text(reports):
     for report in reports:
         assert not isinstance(report, str), report
         lines.append(f"[{report.target}.{report.algorithm}]")
-        lines += [f'"{path}" = {n}' for path, n in kernels(report.program).items()]
+        lines += [f'"{name}" = {n}' for name, n in kernels(report.program).items()]
         lines.append("")
     return "\n".join(lines)
 
