@@ -2,17 +2,23 @@
 
 Kernels, bytes and memory are facts of the program that XLA compiles for the target. Times are estimates: these counts
 over published rates, of which programs reach a share that nobody has measured; so each has a range.
+
+python -m benchmarks.accelerators results/bench/bench-DATE.json      what the suite found, as a table in Markdown
 """
 
+import json
 import math
 import re
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import NamedTuple
 
 import fedbandit_jax as fb
 
 from . import compiled, counts, hlo
 from .compiled import Report
+from .figure import short
 from .measure import Effort, Found, Row, Skipped
 from .targets import TARGETS, Target
 
@@ -21,6 +27,8 @@ UNITS = {  # what one pass of a loop plays
     "rounds.play_to_checkpoint": "round",
     "rounds.play_to_message": "round",
     "rounds.play_own_rounds": "round",
+    "optimistic.by_rounds": "round",
+    "messages.by_rounds": "round",
     "stretch.play_block": "round",
     "phases.run_phases": "phase",
     "events.play_events": "message",
@@ -42,13 +50,14 @@ class Assumption(NamedTuple):
     arithmetic: float
     launch: float  # times the target's
     routines: float  # times the shares above
+    own: float  # of the arithmetic rate, in a kernel that plays rounds: a chain of small sums
     design_steps: float  # a phase: three or four as long as all arms are active, mostly none later
 
 
 ASSUMPTIONS = (  # slow, middle, fast
-    Assumption(0.6, 0.25, 2.0, 0.5, 4),
-    Assumption(0.75, 0.5, 1.0, 1.0, 2),
-    Assumption(0.9, 0.8, 0.6, 2.0, 1),
+    Assumption(0.6, 0.25, 2.0, 0.5, 0.05, 4),
+    Assumption(0.75, 0.5, 1.0, 1.0, 0.1, 2),
+    Assumption(0.9, 0.8, 0.6, 2.0, 0.16, 1),
 )
 
 
@@ -83,8 +92,9 @@ def case(report: Report) -> str:
 class Unit(NamedTuple):
     """The busiest loop of a program."""
 
-    name: str  # round, phase, message; or run, if there is no loop
+    name: str  # stretch, of rounds in one kernel; round, phase, message; or run, if there is no loop
     loop: hlo.Loop
+    stride: hlo.Loop | None = None  # the loop around it that asks whether to go on, once in so many passes
 
     @property
     def designs(self) -> list[hlo.Loop]:
@@ -93,16 +103,17 @@ class Unit(NamedTuple):
 
 
 def unit_of(program: hlo.Loop) -> Unit:
-    """The innermost loop of rounds; or the loop of phases, or of messages; or the program itself."""
+    """The loop whose kernel plays rounds; or that of rounds, of phases, of messages; or the program itself."""
+    by_kernel = [loop for loop in program.walk() if loop.kind == "loop" and loop.own]
+    if by_kernel:
+        return Unit("stretch", by_kernel[0])
     for wanted in ("round", "phase", "message"):
         loops = [loop for loop in program.walk() if loop.kind == "loop" and UNITS.get(loop.name) == wanted]
         if loops:
-            return Unit(wanted, max(loops, key=lambda loop: (not _same_inside(loop), loop.bytes)))
+            busiest = max(loops, key=lambda loop: (loop.name not in [x.name for x in loop.loops], loop.bytes))
+            around = [loop for loop in loops if loop.name == busiest.name and busiest in loop.loops]
+            return Unit(wanted, busiest, around[0] if around else None)
     return Unit("run", program)
-
-
-def _same_inside(loop: hlo.Loop) -> bool:
-    return any(child.name == loop.name for child in loop.loops)
 
 
 def facts(report: Report) -> Found:
@@ -136,12 +147,13 @@ def estimates(report: Report, target: Target) -> Found:
     """Rates in the middle, and from slow to fast; and the limit that binds in the middle."""
     unit = unit_of(report.program)
     unknown = [loop.name for loop in unit.loop.loops if loop.turns is None and loop not in unit.designs]
-    if unknown or unit.name == "message":
+    if unknown or unit.name == "message" or unit.loop.name == "messages.at_once":
         reason = f"the turns of {unknown[0]} are not known" if unknown else "the number of messages is not known"
         yield Skipped(f"{case(report)}: estimate", reason)
         return
-    turns = {"round": report.rounds, "phase": report.phases, "run": 1}[unit.name]
-    limits = [limits_of(unit, target, assumption) for assumption in ASSUMPTIONS]
+    passes = {"stretch": report.stretches, "round": report.rounds, "phase": report.phases, "run": 1}
+    turns = passes[unit.name]
+    limits = [limits_of(unit, target, assumption, report.rounds / turns) for assumption in ASSUMPTIONS]
     seconds = [turns * time_of(least) for least in limits]
     about = {"algorithm": report.algorithm, "target": target.name, "unit": unit.name, "estimate": True}
     rounds = tuple(sorted(report.lanes * report.client_rounds / s for s in seconds))
@@ -157,32 +169,42 @@ def estimates(report: Report, target: Target) -> Found:
     )
 
 
-def limits_of(unit: Unit, target: Target, assumption: Assumption) -> dict[str, float]:
-    """Seconds of one pass of the busiest loop by each limit."""
-    parts = [(1.0, unit.loop), *_inside(unit, assumption)]
+def limits_of(unit: Unit, target: Target, assumption: Assumption, rounds: float = 1.0) -> dict[str, float]:
+    """Seconds of one pass of the busiest loop by each limit; `rounds` are those that a kernel plays in it."""
+    parts = list(_parts(unit, assumption))
     moved = sum(times * (loop.bytes - _routine_bytes(loop)) for times, loop in parts)
     worked = sum(times * loop.flops / target.flops for times, loop in parts)
     products = sum(times * loop.products / target.products for times, loop in parts)
     routines = sum(times * _routine_seconds(loop, target) for times, loop in parts)
+    played = sum(n * rounds * _round_flops(text) for text, n in unit.loop.own.items()) / target.flops
     return {
         "memory bandwidth": moved / target.bandwidth / assumption.bandwidth,
-        "arithmetic": (worked + products) / assumption.arithmetic,
+        "arithmetic": (worked + products) / assumption.arithmetic + played / assumption.own,
         "kernel launches": sum(times * loop.count for times, loop in parts) * target.launch * assumption.launch,
+        "loop conditions": sum(times for times, loop in parts if _asks(loop)) * target.condition * assumption.launch,
         "linear algebra routines": routines / assumption.routines,
     }
 
 
-def _inside(unit: Unit, assumption: Assumption) -> Iterator[tuple[float, hlo.Loop]]:
-    """Loops and branches inside a pass, with how often they run."""
+def _asks(loop: hlo.Loop) -> bool:
+    """Does the host wait before every pass to learn whether there is another?"""
+    return loop.kind == "loop" and loop.turns is None
+
+
+def _parts(unit: Unit, assumption: Assumption) -> Iterator[tuple[float, hlo.Loop]]:
+    """The loop, the one around it, and the loops and branches inside, with how often each runs in a pass."""
+    yield 1.0, unit.loop
+    if unit.stride is not None and unit.loop.turns:
+        yield 1 / unit.loop.turns, unit.stride
     for child in unit.loop.inside:
         steps = assumption.design_steps if child in unit.designs else child.turns or 1
         yield from ((float(steps), loop) for loop in child.walk())
 
 
 def time_of(least: dict[str, float]) -> float:
-    """Seconds of a pass: kernels are launched while others work, and routines come after one another."""
+    """Seconds of a pass: kernels are launched while others work, unless all wait for a condition."""
     work = max(least["memory bandwidth"], least["arithmetic"]) + least["linear algebra routines"]
-    return max(work, least["kernel launches"])
+    return max(work, least["kernel launches"]) + least["loop conditions"]
 
 
 def _matrices(text: str) -> tuple[str, float, int, int, float] | None:
@@ -191,6 +213,13 @@ def _matrices(text: str) -> tuple[str, float, int, int, float] | None:
     dims = [int(n) for n in re.findall(r"\d+", shape.partition("[")[2])]
     found = next((entry for key, entry in ROUTINES.items() if key in name), None)
     return (*found, dims[-2], dims[-1], math.prod(dims[:-2])) if found and len(dims) >= 2 else None
+
+
+def _round_flops(text: str) -> float:
+    """Of the rounds that a kernel plays side by side, by the shape of their arms, padded to powers of two."""
+    *clients, K, d = [int(n) for n in re.findall(r"\d+", text.partition("[")[2])]
+    K, d = (1 << (n - 1).bit_length() for n in (K, d))
+    return math.prod(clients) * (5 * d * d + 2 * d * K + 12 * K)  # V^-1 x, the new V^-1; X u; scores and their update
 
 
 def _routine_seconds(loop: hlo.Loop, target: Target) -> float:
@@ -212,3 +241,31 @@ def _routine_bytes(loop: hlo.Loop) -> float:
             *_, rows, columns, matrices = found
             total += n * 2 * 4 * matrices * rows * columns
     return min(total, loop.bytes)
+
+
+def table(rows: list[Row]) -> Iterator[str]:
+    """Rows of the suite as a table in Markdown, an algorithm a line."""
+    lines: dict[str, dict[str, Row]] = {}
+    for row in rows:  # the most clients come first
+        lines.setdefault(row.about["algorithm"], {}).setdefault(row.metric, row)
+    heads = ["", "a pass", "kernels", "library calls", "MB a pass", "MB of memory", "estimated a second", "binding"]
+    yield f"| {' | '.join(heads)} |"
+    yield "| --- " * len(heads) + "|"
+    for name, found in lines.items():
+        kernels = next(row for metric, row in found.items() if metric.startswith("kernels a "))
+        unit = kernels.about["unit"]
+        cells = [unit, short(kernels.median), str(kernels.about["kernels"].get("library", 0))]
+        cells += [short(found[metric].median) for metric in (f"MB a {unit}", "MB of memory")]
+        rate, limit = found.get("federations/s, estimated"), found.get("limit, estimated")
+        of_rounds = found.get("client-rounds/s, estimated")
+        if rate is None or limit is None or of_rounds is None:
+            cells += ["", ""]
+        else:
+            told, what = (of_rounds, "client-rounds") if unit in ("round", "stretch") else (rate, "federations")
+            cells += [f"{short(told.low)} to {short(told.high)} {what}", limit.about["limit"]]
+        yield f"| {name} | {' | '.join(cells)} |"
+
+
+if __name__ == "__main__":
+    given = json.loads(Path(sys.argv[1]).read_text())["suites"]["accelerators"]["rows"]
+    print("\n".join(table([Row.from_json(row) for row in given])))

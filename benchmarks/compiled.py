@@ -21,6 +21,8 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec
 import fedbandit_jax as fb
 from fedbandit_jax.engine import program as engine
 from fedbandit_jax.engine.sweep import make_sweep
+from fedbandit_jax.linalg import portable
+from fedbandit_jax.worlds.stage import BLOCK
 
 from . import hlo, worker
 from .targets import TARGETS, Target, environment
@@ -50,6 +52,7 @@ class Report:
     client_rounds: float  # of a lane, all its rounds
     federations: float  # in a lane: less than one where it is a single client
     rounds: float  # passes of its loop of rounds
+    stretches: int  # passes of the loop around it: rounds up to the next checkpoint or block of random numbers
     phases: int  # passes of its loop of phases, as expected
     program: hlo.Loop
     memory: int  # bytes at most: arguments, results and in between
@@ -94,6 +97,7 @@ def reports(target: Target, cases: Sequence[Mapping[str, Any]]) -> Iterator[Repo
 def answer(task: Mapping[str, Any]) -> None:
     """The worker's side of `reports`."""
     target = TARGETS[task["target"]]
+    portable.CUDA_ELSEWHERE = target.platform == "gpu"  # so that kernels for GPUs are traced here too
     for case in task["cases"]:
         try:
             worker.say(report(target, **case).to_json())
@@ -101,11 +105,14 @@ def answer(task: Mapping[str, Any]) -> None:
             worker.say(f"{type(error).__name__}: {error}"[:2000])
 
 
-def report(target: Target, algorithm: str, devices: int = 1, keep: str = "", **setting: Any) -> Report:
-    """Compile an algorithm, here and now; `keep` is a file for the text of the program."""
+def report(
+    target: Target, algorithm: str, devices: int = 1, at_once: int = 4096, keep: str = "", **setting: Any
+) -> Report:
+    """Compile an algorithm, here and now, for so many clients at once; `keep` is a file for the text of the program."""
     began = time.perf_counter()
-    lowered, size = lower(target.devices(devices), algorithm, **setting)
-    compiled = lowered.compile()
+    program = prepare(algorithm, **setting)
+    size = size_of(program, at_once)
+    compiled = lower(program, target.devices(devices), size["lanes"]).compile()
     text = compiled.as_text()
     if keep:
         with open(keep, "w") as file:
@@ -129,29 +136,41 @@ def memory(compiled: Any) -> int:
     return found.argument_size_in_bytes + found.output_size_in_bytes + found.temp_size_in_bytes
 
 
-def lower(
-    devices: Sequence[Any],
-    algorithm: str,
-    words: Mapping[str, Any] | None = None,
-    at_once: int = 4096,
-    sizes: Mapping[str, int] | None = None,
-) -> tuple[Any, dict[str, Any]]:
-    """The program that a sweep would run on such devices, with so many clients at once on each, and its size.
-
-    Its arguments are shapes only, as the devices are only described.
-    """
+def prepare(algorithm: str, words: Mapping[str, Any] | None = None, sizes: Mapping[str, int] | None = None) -> Any:
+    """The program of the engine, on a CPU: what would be compiled, and with which arguments."""
     sizes = {**FULL, **(sizes or {})}
     pool = {name: sizes[name] for name in ("dim", "num_arms", "num_key_terms", "num_users")}
     setting: dict[str, Any] = {name: sizes[name] for name in ("clients", "arms", "horizon")}
     player = fb.REGISTRY[algorithm](**(words or {}))
+    here = jax.devices("cpu")[:1]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # short horizons are on purpose here
-        here = jax.devices("cpu")[:1]
         catalog = fb.datasets.synthetic(seed=0, **pool)
         sweep = make_sweep(catalog, player, world=player.home(), seeds=1, users=1, noise=0.1, **setting)
         (batch,) = sweep.batches(here[0])
-        program = engine.Program(batch, seed=0, devices=here)
-    lanes = max(1, at_once // batch.max_clients)
+        return engine.Program(batch, seed=0, devices=here)
+
+
+def size_of(program: engine.Program, at_once: int) -> dict[str, Any]:
+    """The part of a report that does not depend on the device, for so many clients at once on it."""
+    batch, cell = program.batch, program.batch.cells[0]
+    alone = batch.algorithm.independent_clients
+    return {
+        "lanes": max(1, at_once // batch.max_clients),
+        "clients": batch.max_clients,
+        "client_rounds": cell.horizon * cell.pulls_a_round / (cell.clients if alone else 1),
+        "federations": 1 / cell.clients if alone else 1.0,
+        "rounds": cell.horizon / (cell.clients if alone and cell.world.arrivals == "one" else 1),
+        "stretches": len(np.union1d(np.arange(BLOCK, cell.horizon + 1, BLOCK), np.asarray(batch.rounds))),
+        "phases": cell.steps(batch.catalog.dim),
+    }
+
+
+def lower(program: engine.Program, devices: Sequence[Any], lanes: int) -> Any:
+    """The program lowered for other devices, with so many lanes on each.
+
+    Its arguments are shapes only, as the devices are only described.
+    """
     mesh = jax.make_mesh((len(devices),), ("lanes",), axis_types=(AxisType.Auto,), devices=list(devices))
     spread, everywhere = (NamedSharding(mesh, PartitionSpec(*axes)) for axes in (("lanes",), ()))
 
@@ -161,26 +180,16 @@ def lower(
     def shared(x: Any) -> jax.ShapeDtypeStruct:
         return jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=everywhere)
 
-    *varied, catalog_there, rounds = program.arguments(np.zeros(1, int))
-    arguments = (*jax.tree.map(of_lanes, varied), *jax.tree.map(shared, (catalog_there, rounds)))
-    static = {**program.static, "mesh": mesh}
-    cell, alone = batch.cells[0], batch.algorithm.independent_clients
-    size = {
-        "lanes": lanes,
-        "clients": batch.max_clients,
-        "client_rounds": cell.horizon * cell.pulls_a_round / (cell.clients if alone else 1),
-        "federations": 1 / cell.clients if alone else 1.0,
-        "rounds": cell.horizon / (cell.clients if alone and cell.world.arrivals == "one" else 1),
-        "phases": cell.steps(catalog.dim),
-    }
+    *varied, catalog, rounds = program.arguments(np.zeros(1, int))
+    arguments = (*jax.tree.map(of_lanes, varied), *jax.tree.map(shared, (catalog, rounds)))
     with program.precision():
-        return engine.jitted(devices[0].platform).lower(*arguments, **static), size
+        return engine.jitted(devices[0].platform).lower(*arguments, **{**program.static, "mesh": mesh})
 
 
 def lines(loop: hlo.Loop, depth: int = 0) -> Iterator[str]:
     """A tree of loops as text."""
     parts = [f"{n} {kind}" for kind, n in loop.kernels.most_common()]
-    calls = [f"{n} x {name}" for name, n in loop.calls.most_common()]
+    calls = [f"{n} x {name}" for name, n in (loop.calls + loop.own).most_common()]
     turns = f" x {loop.turns}" if loop.turns else ""
     told = f"{'  ' * depth}{loop.kind} {loop.name}{turns}: {loop.count} kernels ({', '.join(parts)}), "
     yield (

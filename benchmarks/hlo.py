@@ -28,6 +28,7 @@ FREE = (
         *("dynamic-update-slice", "scatter", "bitcast-convert"),
     }
 )
+OWN = "__gpu$xla.gpu.triton"
 GEMMS = ("__cublas$gemm", "__cublas$lt$matmul")
 NO_CALL = ("AllocateBuffer", "Sharding")  # custom calls that run nothing
 HOST_MEMORY = re.compile(r"S\(5\)")
@@ -40,8 +41,9 @@ class Loop:
     name: str  # the module and function of the package that made the loop: rounds.play_to_checkpoint
     kind: str = "loop"  # or "branch", or "program"
     turns: int | None = None  # where the compiler knows them
-    kernels: Counter[str] = field(default_factory=Counter)  # fusion, copy, library, and other operations by name
+    kernels: Counter[str] = field(default_factory=Counter)  # fusion, copy, library, own, and other operations by name
     calls: Counter[str] = field(default_factory=Counter)  # library routines by name, with the shape they work on
+    own: Counter[str] = field(default_factory=Counter)  # kernels of the package itself, in Triton, with their shapes
     bytes: float = 0.0  # that kernels read and write, each of their arrays once
     flops: float = 0.0  # outside of products and library routines
     products: float = 0.0  # operations in products of matrices
@@ -68,7 +70,7 @@ class Loop:
 
     @classmethod
     def from_json(cls, found: dict[str, Any]) -> "Loop":
-        counters = {name: Counter(found[name]) for name in ("kernels", "calls", "host", "collectives")}
+        counters = {name: Counter(found[name]) for name in ("kernels", "calls", "own", "host", "collectives")}
         return cls(**{**found, **counters, "inside": [cls.from_json(child) for child in found["inside"]]})
 
 
@@ -196,10 +198,10 @@ class _Reader:
                 return
             if "callback" in target or target in ("MoveToHost", "MoveToDevice"):
                 loop.host[target] += 1
-            opcode = "library"
+            opcode = "own" if target == OWN else "library"
             if target in GEMMS:
                 loop.products += _gemm_flops(x, shapes[0])
-            loop.calls[f"{target} {_largest(shapes)}"] += 1
+            (loop.own if target == OWN else loop.calls)[f"{target} {_largest(shapes)}"] += 1
         loop.kernels[opcode] += 1
         if x.opcode == "fusion":
             loop.bytes += self._fusion_bytes(x, shapes)

@@ -18,6 +18,7 @@ class Target:
     flops: float  # float32 outside of products, one operation a multiply or an add
     products: float  # float32 in products of matrices; on TPUs by six passes of bfloat16
     launch: float  # seconds from the start of a kernel to the start of the next, when neither has any work
+    condition: float  # seconds in which nothing runs while the host learns whether a loop goes on
     l2: int = 0
     gpu: str = ""  # gpu_device_info of XLA's GpuTargetConfigProto, besides what is above
 
@@ -77,6 +78,7 @@ TARGETS = {
             flops=66.9e12,
             products=66.9e12,
             launch=2.5e-6,
+            condition=10e-6,
             l2=50 * 2**20,
             gpu="cuda_compute_capability { major: 9 minor: 0 } core_count: 132 fpus_per_core: 128 clock_rate_ghz: 1.98 "
             "threads_per_core_limit: 2048 shared_memory_per_core: 233472 shared_memory_per_block_optin: 232448",
@@ -90,6 +92,7 @@ TARGETS = {
             flops=19.5e12,
             products=19.5e12,
             launch=2.5e-6,
+            condition=10e-6,
             l2=40 * 2**20,
             gpu="cuda_compute_capability { major: 8 minor: 0 } core_count: 108 fpus_per_core: 64 clock_rate_ghz: 1.41 "
             "threads_per_core_limit: 2048 shared_memory_per_core: 167936 shared_memory_per_block_optin: 166912",
@@ -103,6 +106,7 @@ TARGETS = {
             flops=30.3e12,
             products=30.3e12,
             launch=2.5e-6,
+            condition=10e-6,
             l2=48 * 2**20,
             gpu="cuda_compute_capability { major: 8 minor: 9 } core_count: 58 fpus_per_core: 128 clock_rate_ghz: 2.04 "
             "threads_per_core_limit: 1536 shared_memory_per_core: 102400 shared_memory_per_block_optin: 101376",
@@ -116,6 +120,7 @@ TARGETS = {
             flops=8 * 128 * 4 * 1.5e9,  # lanes, units in each, clock
             products=197e12 / 6,
             launch=0.5e-6,
+            condition=0.0,  # whole programs run there
         ),
     )
 }

@@ -162,13 +162,21 @@ def test_descriptions_agree_with_the_published_rates(target):
 
 
 def report(program, **more):
-    sizes = {"lanes": 4096, "clients": 1, "client_rounds": 6000.0, "federations": 0.1, "rounds": 6000.0, "phases": 1}
+    sizes = {
+        "lanes": 4096,
+        "clients": 1,
+        "client_rounds": 6000.0,
+        "federations": 0.1,
+        "rounds": 6000.0,
+        "phases": 1,
+        "stretches": 200,
+    }
     about = {"memory": 10**9, "float64": False, "seconds": 1.0}
     return compiled.Report("LinUCB", "h100", 1, program=program, **sizes | about | more)
 
 
-def round_of(**cost):
-    loop = hlo.Loop("rounds.play_to_checkpoint", **cost)
+def round_of(turns=8, **cost):
+    loop = hlo.Loop("rounds.play_to_checkpoint", turns=turns, **cost)
     return hlo.Loop("program", "program", inside=[hlo.Loop("rounds.play_rounds", inside=[loop])])
 
 
@@ -192,11 +200,35 @@ def test_the_largest_limit_binds_and_sets_the_rate(cost, limit, seconds):
     assert not rate.better, "an estimate is no measurement, and is not compared"
 
 
+def test_a_loop_that_asks_the_host_waits_for_it():
+    target, middle = TARGETS["h100"], ASSUMPTIONS[1]
+    asks = accelerators.unit_of(round_of(turns=None))
+    assert accelerators.limits_of(asks, target, middle)["loop conditions"] == target.condition
+    inner = hlo.Loop("rounds.play_to_checkpoint", turns=8)
+    outer = hlo.Loop("rounds.play_to_checkpoint", kernels=Counter(copy=2), inside=[inner])
+    strided = accelerators.unit_of(hlo.Loop("program", "program", inside=[outer]))
+    assert strided == ("round", inner, outer)
+    least = accelerators.limits_of(strided, target, middle)
+    assert least["loop conditions"] == target.condition / 8
+    assert least["kernel launches"] == 2 * target.launch / 8
+
+
+def test_rounds_of_a_kernel_count_as_many_as_a_stretch_has():
+    kernel = {"kernels": Counter(own=1), "own": Counter({"__gpu$xla.gpu.triton f32[4096,100,50]": 1})}
+    stretch = hlo.Loop("rounds.play_block", turns=8, **kernel)
+    program = hlo.Loop("program", "program", inside=[stretch])
+    found = {row.metric: row for row in accelerators.estimates(report(program), TARGETS["h100"])}
+    flops = 5 * 64 * 64 + 2 * 64 * 128 + 12 * 128  # of a client and a round
+    assert found["limit, estimated"].about["limit"] == "arithmetic"
+    assert found["client-rounds/s, estimated"].median == pytest.approx(0.1 * 66.9e12 / flops)
+
+
 def test_steps_of_a_design_count_as_often_as_a_phase_takes_them():
     step = hlo.Loop("design._multiplicative", bytes=1e6, kernels=Counter(fusion=3))
     phase = hlo.Loop("phases.run_phases", bytes=4e6, kernels=Counter(fusion=20), inside=[step])
     unit = accelerators.unit_of(hlo.Loop("program", "program", inside=[phase]))
     assert (unit.name, unit.loop, unit.designs) == ("phase", phase, [step])
+    assert unit.stride is None
     least = accelerators.limits_of(unit, TARGETS["h100"], ASSUMPTIONS[1])
     assert least["memory bandwidth"] == pytest.approx((4e6 + 2 * 1e6) / 3.35e12 / 0.75)
     assert least["kernel launches"] == pytest.approx((20 + 2 * 3) * TARGETS["h100"].launch)

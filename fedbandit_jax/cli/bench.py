@@ -36,6 +36,8 @@ def bench(
     known = benchmarks().SUITES
     chosen = [_checks.choice("suite", suite, known) for suite in suites or known]
     _checks.choice("target", target, import_module(f"{benchmarks().__name__}.targets").TARGETS)
+    if set(chosen) == {"accelerators"}:  # nothing is played here, and no device looked for
+        jax.config.update("jax_platforms", "cpu")
     old = runner.load(compare) if compare else None
     path = out or new_file(Path(f"results/bench/bench-{date.today()}.json"))
     results = runner.run(list(dict.fromkeys(chosen)), measure.Effort(1 if quick else 2, target), say)
