@@ -61,6 +61,26 @@ def _matvec_by_sums(A: Float[Array, "n m"], x: Float[Array, " m"]) -> Float[Arra
     return (A * x[None, :]).sum(axis=1)
 
 
+def two_products(
+    x: Float[Array, " n"], y: Float[Array, " n"], A: Float[Array, "n m"]
+) -> tuple[Float[Array, " m"], Float[Array, " m"]]:
+    """x A and y A, for which A is read once."""
+    return lax.platform_dependent(x, y, A, cpu=_two_products_at_once, default=_two_products_by_sums)
+
+
+def _two_products_at_once(
+    x: Float[Array, " n"], y: Float[Array, " n"], A: Float[Array, "n m"]
+) -> tuple[Float[Array, " m"], Float[Array, " m"]]:
+    both = jnp.stack([x, y]) @ A
+    return both[0], both[1]
+
+
+def _two_products_by_sums(
+    x: Float[Array, " n"], y: Float[Array, " n"], A: Float[Array, "n m"]
+) -> tuple[Float[Array, " m"], Float[Array, " m"]]:
+    return (A * x[:, None]).sum(axis=0), (A * y[:, None]).sum(axis=0)
+
+
 def map_large(function: Callable[[Any], Any], xs: Any) -> Any:
     """A function whose results in between are large, along the leading axis: one after another on CPU, or `vmap`.
 
