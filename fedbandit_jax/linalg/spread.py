@@ -37,7 +37,7 @@ Spread = Whitened | Plain
 
 
 def start(arms: Float[Array, "K d"], prior: Real, other: Real, *, fixed: bool) -> Spread:
-    """No observation: V = prior I, W = other I. Unit arms have the same spread, exactly, so that ties break by index."""
+    """No observation: V = prior I, W = other I. Unit arms have the same spread, exactly: ties break by index."""
     ridge = regression.start(arms, prior, fixed=fixed)
     if not fixed:
         return Plain(ridge, ridge.inverse / (prior * other))

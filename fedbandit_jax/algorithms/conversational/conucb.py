@@ -132,7 +132,7 @@ class ConUCB(RoundAlgorithm):
 
 
 class Credits(NamedTuple):
-    """What key terms tell of the arms X, c(k) = |X M^-1 Mt^-1 k|^2 / (1 + k' Mt^-1 k), while Mt grows and M does not."""
+    """What key terms tell of the arms X, c(k) = |X M^-1 Mt^-1 k|^2 / (1 + k' Mt^-1 k), while Mt alone grows."""
 
     inverse: Square  # Mt^-1
     influence: Float[Array, " J"]  # |X M^-1 Mt^-1 k|^2
