@@ -64,6 +64,52 @@ def _matvec_by_sums(A: Float[Array, "n m"], x: Float[Array, " m"]) -> Float[Arra
     return (A * x[None, :]).sum(axis=1)
 
 
+def two_products(
+    x: Float[Array, " n"], y: Float[Array, " n"], A: Float[Array, "n m"]
+) -> tuple[Float[Array, " m"], Float[Array, " m"]]:
+    """x A and y A, for which A is read once."""
+    return lax.platform_dependent(x, y, A, cpu=_two_products_at_once, default=_two_products_by_sums)
+
+
+def _two_products_at_once(
+    x: Float[Array, " n"], y: Float[Array, " n"], A: Float[Array, "n m"]
+) -> tuple[Float[Array, " m"], Float[Array, " m"]]:
+    both = jnp.stack([x, y]) @ A
+    return both[0], both[1]
+
+
+def _two_products_by_sums(
+    x: Float[Array, " n"], y: Float[Array, " n"], A: Float[Array, "n m"]
+) -> tuple[Float[Array, " m"], Float[Array, " m"]]:
+    return (A * x[:, None]).sum(axis=0), (A * y[:, None]).sum(axis=0)
+
+
+def with_row(rows: Float[Array, "n *m"], i: Int[Array, ""], row: Float[Array, "*m"]) -> Float[Array, "n *m"]:
+    """The rows with another one at i, in place; i must be the same in all lanes of a batch.
+
+    Of `rows.at[i].set(row)` and what else there is, `vmap` makes a scatter, for which XLA copies all rows first.
+    """
+    return _with_row_along(0)(rows, i, row)
+
+
+def _with_row_along(axis: int) -> Callable[..., Any]:
+    """`with_row` of a batch that comes before that axis."""
+
+    @jax.custom_batching.custom_vmap
+    def put(rows: Any, i: Any, row: Any) -> Any:
+        return lax.dynamic_update_index_in_dim(rows, row, i, axis)
+
+    @put.def_vmap
+    def _put(size: int, batched: list[bool], rows: Any, i: Any, row: Any) -> tuple[Any, bool]:
+        assert not batched[1]
+        whole = [
+            x if has else jnp.broadcast_to(x, (size, *x.shape)) for x, has in ((rows, batched[0]), (row, batched[2]))
+        ]
+        return _with_row_along(axis + 1)(whole[0], i, whole[1]), True
+
+    return put
+
+
 def map_large(function: Callable[[Any], Any], xs: Any) -> Any:
     """A function whose results in between are large, along the leading axis: one after another on CPU, or `vmap`.
 
