@@ -22,7 +22,7 @@ from fedbandit_jax.clocks.base import Algorithm, MadeFor, Trace
 from fedbandit_jax.clocks.client import Client, Info, Questions, ask_each_client, client_of, in_round
 from fedbandit_jax.clocks.client import ask_in_turn as ask_in_turn
 from fedbandit_jax.clocks.schedule import NEVER, Schedule
-from fedbandit_jax.linalg.portable import any_lane, fori_loop, largest_of_lanes
+from fedbandit_jax.linalg.portable import any_lane, largest_of_lanes
 from fedbandit_jax.worlds.problem import Problem
 from fedbandit_jax.worlds.stage import BLOCK, EACH_CLIENT, Alone, Round, Stage, Together, own_rounds, stages_of
 from fedbandit_jax.worlds.world import World
@@ -302,7 +302,7 @@ def play_rounds(
             )
             game = game._replace(totals=add(game.totals, sent))
         else:
-            state, seen, sums = fori_loop(game.t, end, step, start)
+            state, seen, sums = lax.fori_loop(game.t, end, step, start)
         game = game._replace(t=end, state=state, seen=seen, totals=add(game.totals, sums))
         # Every stretch writes into the row of the next checkpoint; the one that ends there is the last to do so.
         return game._replace(row=game.row + (end == stops[game.row]), curves=write(game, game.row))
@@ -333,7 +333,7 @@ def play_rounds(
             assert came is not None
             return game._replace(curves=write(game, jnp.searchsorted(came, game.t)))
 
-        return fori_loop(game.t, until, step, game)
+        return lax.fori_loop(game.t, until, step, game)
 
     stretch = play_to_checkpoint if came is None else play_own_rounds
 
