@@ -18,7 +18,7 @@ from jaxtyping import Array, Float, Int
 
 from fedbandit_jax.clocks.client import Client
 from fedbandit_jax.linalg import pulls
-from fedbandit_jax.linalg.portable import any_lane, fori_loop, may_be_cuda, on_cuda
+from fedbandit_jax.linalg.portable import any_lane, may_be_cuda, on_cuda
 from fedbandit_jax.linalg.regression import Ridge
 from fedbandit_jax.worlds.stage import BLOCK, EACH_CLIENT, Alone, Stage
 from fedbandit_jax.worlds.world import World
@@ -52,7 +52,7 @@ def player(learner: Any, stage: Stage, client: Client) -> Callable[..., tuple]:
     """
 
     def by_rounds(drawn: Any, first: Int[Array, ""], end: Int[Array, ""], step: Any, carry: tuple) -> tuple:
-        return fori_loop(first, end, step, carry)
+        return lax.fori_loop(first, end, step, carry)
 
     if not (may_be_cuda() and is_optimistic(learner) and isinstance(stage, Alone) and knows(stage)):
         return by_rounds

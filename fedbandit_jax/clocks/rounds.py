@@ -23,7 +23,7 @@ from fedbandit_jax.clocks.base import Algorithm, MadeFor, Trace
 from fedbandit_jax.clocks.client import Client, Info, Questions, ask_each_client, client_of, in_round
 from fedbandit_jax.clocks.client import ask_in_turn as ask_in_turn
 from fedbandit_jax.clocks.schedule import NEVER, Schedule
-from fedbandit_jax.linalg.portable import fori_loop, largest_of_lanes
+from fedbandit_jax.linalg.portable import largest_of_lanes
 from fedbandit_jax.worlds.problem import Problem
 from fedbandit_jax.worlds.stage import BLOCK, EACH_CLIENT, Alone, Round, Stage, Together, own_rounds, stages_of
 from fedbandit_jax.worlds.world import World
@@ -317,7 +317,7 @@ def play_rounds(
             assert came is not None
             return game._replace(curves=write(game, jnp.searchsorted(came, game.t)))
 
-        return fori_loop(game.t, until, step, game)
+        return lax.fori_loop(game.t, until, step, game)
 
     stretch = play_to_checkpoint if came is None else play_own_rounds
 
