@@ -10,7 +10,7 @@ import pytest
 import fedbandit_jax as fb
 from fedbandit_jax.algorithms.federated.private_fedlinucb import tree_noise
 from fedbandit_jax.clocks.federation import MESSAGES, Setting, Synchronised
-from fedbandit_jax.clocks.rounds import BLOCK, REFRESH
+from fedbandit_jax.clocks.rounds import BLOCK, CHOICES, REFRESH
 from fedbandit_jax.worlds.stage import uniforms
 from fedbandit_jax.worlds.world import normal
 from tests import reference
@@ -32,6 +32,8 @@ ORACLES = {
     fb.FedLinUCB: reference.fedlinucb,
     fb.PrivateFedLinUCB: reference.private_fedlinucb,
     fb.FCLUB: reference.fclub,
+    fb.FedSupLinUCB: reference.fedsuplinucb,
+    fb.HetoFedBandit: reference.hetofedbandit,
 }
 CASES = [
     ("", fb.DisLinUCB(D=5)),
@@ -57,6 +59,13 @@ CASES = [
     ("one", fb.FCLUB(alpha1=0.4, alpha2=0.4, beta="theory")),
     ("one, redrawn", fb.FCLUB(servers=1, U=1.3, alpha1=0.3)),
     ("two users", fb.FCLUB(servers=2, U=1.2, D=1.1, alpha1=0.6, alpha2=0.6)),
+    ("", fb.FedSupLinUCB(scale=0.25, C=0.3)),
+    ("one", fb.FedSupLinUCB(scale=0.3, mode="sync", D=0.5)),
+    ("one, redrawn", fb.FedSupLinUCB(scale=0.3, C="theory", lam=0.5, sigma=0.5, delta=0.01)),
+    ("clicks", fb.FedSupLinUCB(scale=0.12, mode="sync")),
+    ("two users", fb.HetoFedBandit(T0=12, D=2)),
+    ("redrawn", fb.HetoFedBandit(T0=3, level=0.6, D=2, lam=0.5, **THEORY)),  # fewer pulls than dimensions
+    ("one", fb.HetoFedBandit(T0=7, level=0.6)),
 ]
 COUNTS = ("uploads", "downloads", "scalars_up", "scalars_down")
 
@@ -90,6 +99,18 @@ def private_normals(seed, batches, d):
     return found
 
 
+def random_arms(seed, rounds):
+    """The arm that each client would play at random in each round from 1, as the package draws it."""
+    key = jax.random.fold_in(jax.random.fold_in(keys_of(seed)[1], 0), CHOICES)
+
+    def draw(t, i):
+        word = jax.random.bits(jax.random.fold_in(jax.random.fold_in(key, t), i), (), jnp.uint32)
+        return word.astype(jnp.uint64) * K >> 32
+
+    table = np.asarray(jax.vmap(lambda t: jax.vmap(lambda i: draw(t, i))(jnp.arange(M)))(jnp.arange(rounds)))
+    return lambda i, t: int(table[t - 1, i])
+
+
 def expected(algorithm, world, seed=0, rounds=T):
     given = algorithm.hyperparameters()
     if isinstance(algorithm, fb.AsyncLinUCB):
@@ -97,6 +118,8 @@ def expected(algorithm, world, seed=0, rounds=T):
         given |= {name: gamma if given[name] is None else given[name] for name in ("gamma_U", "gamma_D")}
     if isinstance(algorithm, fb.PrivateFedLinUCB):
         given |= private_normals(seed, rounds + 1 if algorithm.batch == "theory" else rounds // algorithm.batch + 1, 4)
+    if isinstance(algorithm, fb.HetoFedBandit):
+        given["explore"] = random_arms(seed, rounds)
     clients, who = federation_of(world, seed, rounds)
     return ORACLES[type(algorithm)](clients, who, **given, S=np.linalg.norm(CATALOG.users, axis=1).max())
 
@@ -116,6 +139,11 @@ def test_every_round_equals_the_oracle(world, algorithm):
     with jax.enable_x64(True):
         wanted = expected(algorithm, WORLDS[world])
     assert wanted.uploads[-1] > 0
+    if isinstance(algorithm, fb.FedSupLinUCB):
+        assert set(wanted.phases) == {0, 1, 2}, "a layer in which nobody plays"
+    if isinstance(algorithm, fb.HetoFedBandit):
+        assert len(wanted.phases[0]["cliques"]) > 1
+        assert wanted.downloads[-1] > 0
     check(found, wanted)
 
 
