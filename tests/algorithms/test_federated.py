@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 
 import fedbandit_jax as fb
+from fedbandit_jax.algorithms.clustered import hetofedbandit
 from fedbandit_jax.algorithms.federated.private_fedlinucb import tree_noise
 from fedbandit_jax.clocks.federation import MESSAGES, Setting, Synchronised
 from fedbandit_jax.clocks.rounds import BLOCK, CHOICES, REFRESH
+from fedbandit_jax.linalg import pooling
 from fedbandit_jax.worlds.stage import uniforms
 from fedbandit_jax.worlds.world import normal
 from tests import reference
@@ -232,6 +234,45 @@ def test_recomputing_from_sums_changes_nothing():
         wanted = expected(algorithm, WORLDS[""], rounds=rounds)
     assert np.isin([2047, 2100], np.searchsorted(wanted.uploads, wanted.uploads)).sum() < 2
     check(found, wanted)
+
+
+# ------------------------------------------------------------------------------------------------------------ cliques
+
+
+def test_cliques_and_their_queue_equal_the_oracle():
+    """Of random graphs; whoever is wanted waits in line, and one is served after each round."""
+    rng, M = np.random.default_rng(3), 6
+    form, enqueue = jax.jit(hetofedbandit.first_cliques), jax.jit(hetofedbandit.enqueue)
+    for _ in range(30):
+        half = np.triu(rng.random((M, M)) < 0.6, 1)
+        joined = half | half.T | np.eye(M, dtype=bool)
+        rows = np.asarray(form(joined))
+        found = [np.flatnonzero(row).tolist() for row in rows if row.any()]
+        assert found == reference.first_cliques(joined)
+        line, places = [], np.full(M, M, np.int32)
+        for _ in range(8):
+            wanted = (rng.random((M, M)) < 0.1) & rows.T
+            line += dict.fromkeys(k for _, k in np.argwhere(wanted).tolist() if k not in line)
+            places = np.asarray(enqueue(places, wanted))
+            assert np.argsort(places, kind="stable")[: len(line)].tolist() == line
+            assert (places < M).sum() == len(line)
+            line, places = line[1:], np.where((places > 0) & (places < M), places - 1, M).astype(np.int32)
+
+
+@pytest.mark.parametrize(("dtype", "rtol"), [("float64", 1e-9), ("float32", 2e-3)])
+def test_p_values_equal_the_oracle(dtype, rtol):
+    """Also of fewer observations than dimensions."""
+    rng, d, sigma = np.random.default_rng(5), 4, 0.5
+    with jax.enable_x64(dtype == "float64"):
+        p_value = jax.jit(hetofedbandit.homogeneity)
+        for n, m in [(9, 20), (2, 3), (1, 2), (6, 2), (3, 12)]:
+            theta, pair = rng.normal(size=d), []
+            for count in (n, m):
+                x = rng.normal(size=(count, d))
+                pair.append(reference.Sums(x.T @ x, x.T @ (x @ theta + sigma * rng.normal(size=count)), count))
+            given = [pooling.Sums(*(jnp.asarray(v, dtype) for v in (one.V, one.b, np.zeros(d), one.n))) for one in pair]
+            wanted = reference.homogeneity(*pair, sigma)
+            assert float(p_value(*given, jnp.asarray(sigma, dtype))) == pytest.approx(wanted, rel=rtol)
 
 
 # ------------------------------------------------------------------------------------------------------ known figures
