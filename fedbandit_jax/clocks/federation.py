@@ -90,14 +90,24 @@ class FederatedRounds(RoundAlgorithm, abstract=True):
         )
 
 
-def choices_of(score: Callable[[Any, Client], Float[Array, " K"]], states: Any, client: Client) -> Int[Array, "*M"]:
-    """The arm with the highest score of each client, by its place among those of the round; states have an axis M."""
+def each(function: Callable[[Any, Client], Any], states: Any, client: Client) -> Any:
+    """What a function of a client's state, and of the client with its own arms, is for all who play.
+
+    States have an axis M. The result has it too, unless one client plays.
+    """
     if client.who is not None:
-        return argmax(score(jax.tree.map(lambda x: x[client.who], states), client))
+        return function(jax.tree.map(lambda x: x[client.who], states), client)
     M = len(client.context.real)
     arms, mask = client.arms.reshape(M, -1, client.arms.shape[1]), client.mask.reshape(M, -1)
-    scores = jax.vmap(lambda one, arms, mask: score(one, client._replace(arms=arms, mask=mask)))(states, arms, mask)
-    return arms.shape[1] * jnp.arange(M, dtype=jnp.int32) + jax.vmap(argmax)(scores)
+    return jax.vmap(lambda one, arms, mask: function(one, client._replace(arms=arms, mask=mask)))(states, arms, mask)
+
+
+def choices_of(score: Callable[[Any, Client], Float[Array, " K"]], states: Any, client: Client) -> Int[Array, "*M"]:
+    """The arm with the highest score of each client, by its place among those of the round; states have an axis M."""
+    chosen = each(lambda one, client: argmax(score(one, client)), states, client)
+    if client.who is not None:
+        return chosen
+    return len(client.arms) // len(chosen) * jnp.arange(len(chosen), dtype=jnp.int32) + chosen
 
 
 def learned_by(
@@ -214,7 +224,7 @@ def synchronise(
     after = Member(ridges, zeros, zeros, jnp.full_like(zeros, fitted.log_det))
     d = len(server.moment)
     info = per_message(setting.clients, setting.clients, d * d + d)
-    return state._replace(members=after, server=server), info
+    return Federation(after, server, None if state.acting is None else ridges), info
 
 
 def pass_on(

@@ -48,6 +48,7 @@ VARIANTS = {  # hyperparameters that make other programs: words, and None for a 
     "DisLinUCB": ({}, THEORY | {"D": 3.0}),
     "AsyncLinUCB": ({}, THEORY | {"gamma_U": 2.0}),
     "FedLinUCB": ({}, THEORY | {"beta": "theory"}),
+    "FedSupLinUCB": ({}, {"mode": "sync", "C": "theory", "D": 3.0, "sigma": 0.1}),
     "PrivateFedLinUCB": (
         {},
         {"privacy": "none", "alpha": 0.5, "lam": 1.0},
@@ -55,6 +56,7 @@ VARIANTS = {  # hyperparameters that make other programs: words, and None for a 
         {"privacy": "sdp-vector-sum", "batch": "theory"},
     ),
     "FCLUB": ({}, {"servers": 2, "beta": "theory"}),
+    "HetoFedBandit": ({}, THEORY | {"D": 3.0, "sigma": 0.1}),
     "Uniform": ({},),
 }
 KERNEL = "__gpu$xla.gpu.triton"  # not a library's: linalg/pulls.py
