@@ -14,7 +14,7 @@ from fedbandit_jax.clocks.base import MadeFor
 from fedbandit_jax.clocks.federation import FederatedRounds, choices_of, per_message, where_client
 from fedbandit_jax.clocks.rounds import Client, Info
 from fedbandit_jax.linalg import Real, pooling, regression
-from fedbandit_jax.linalg.pooling import Sums
+from fedbandit_jax.linalg.pooling import Known, Sums, known_from
 from fedbandit_jax.linalg.portable import any_lane, matvec, when
 
 
@@ -36,37 +36,6 @@ class Seen(NamedTuple):
         if self.counts.ndim == 2:
             return Sums(self.counts, self.moment, jnp.zeros_like(self.moment), self.plays)
         return Sums((self.counts[:, None] * arms).T @ arms, self.moment @ arms, jnp.zeros_like(arms[0]), self.plays)
-
-
-class Known(NamedTuple):
-    """Ridge regression on some pulls, S, and what follows of each arm of a fixed set."""
-
-    inverse: Float[Array, "d d"]  # of lam I + S
-    theta: Float[Array, " d"]
-    log_det: Float[Array, ""]
-    plays: Float[Array, ""]
-    means: Float[Array, " K"] | None
-    widths: Float[Array, " K"] | None
-
-    def plus(
-        self, arms: Float[Array, "K d"], x: Float[Array, " d"], plays: Float[Array, ""], rewards: Float[Array, ""]
-    ) -> "Known":
-        """On pulls of one vector too: a rank-one update."""
-        u = matvec(self.inverse, x)
-        width = x @ u
-        gain, step = plays / (1 + plays * width), (rewards - plays * (x @ self.theta)) / (1 + plays * width)
-        means, widths = self.means, self.widths
-        if means is not None and widths is not None:
-            along = matvec(arms, u)
-            means, widths = means + step * along, widths - gain * along**2
-        inverse, log_det = self.inverse - gain * jnp.outer(u, u), self.log_det + jnp.log1p(plays * width)
-        return Known(inverse, self.theta + step * u, log_det, self.plays + plays, means, widths)
-
-
-def known_from(sums: Sums, lam: Real, arms: Float[Array, "K d"], fixed: bool) -> Known:
-    root, theta, log_det = pooling.fit(sums, lam)
-    of_arms = (arms @ theta, pooling.squared_lengths(arms, root)) if fixed else (None, None)
-    return Known(root @ root.T, theta, log_det, sums.observations, *of_arms)
 
 
 class Clustering(NamedTuple):
