@@ -138,3 +138,35 @@ def _assembled(ridge: Ridge, arms: Float[Array, "K d"], rest: Sums, fitted: Fit)
         extra_gram=rest.gram,
         extra_moment=rest.moment,
     )
+
+
+class Known(NamedTuple):
+    """Ridge regression on some pulls whose sums are elsewhere, and what follows of each arm of a fixed set."""
+
+    inverse: Float[Array, "d d"]  # V^-1
+    theta: Float[Array, " d"]
+    log_det: Float[Array, ""]
+    plays: Float[Array, ""]
+    means: Float[Array, " K"] | None
+    widths: Float[Array, " K"] | None
+
+    def plus(
+        self, arms: Float[Array, "K d"], x: Float[Array, " d"], plays: Float[Array, ""], rewards: Float[Array, ""]
+    ) -> "Known":
+        """On pulls of one vector too: a rank-one update."""
+        u = matvec(self.inverse, x)
+        width = x @ u
+        gain, step = plays / (1 + plays * width), (rewards - plays * (x @ self.theta)) / (1 + plays * width)
+        means, widths = self.means, self.widths
+        if means is not None and widths is not None:
+            along = matvec(arms, u)
+            means, widths = means + step * along, widths - gain * along**2
+        inverse, log_det = self.inverse - gain * jnp.outer(u, u), self.log_det + jnp.log1p(plays * width)
+        return Known(inverse, self.theta + step * u, log_det, self.plays + plays, means, widths)
+
+
+def known_from(sums: Sums, prior: Real, arms: Float[Array, "K d"], fixed: bool) -> Known:
+    """Without rounding drift; arms that are not fixed are not looked at."""
+    root, theta, log_det = fit(sums, prior)
+    of_arms = (arms @ theta, squared_lengths(arms, root)) if fixed else (None, None)
+    return Known(root @ root.T, theta, log_det, sums.observations, *of_arms)

@@ -222,7 +222,7 @@ def pull_together(
         residuals = pulled * (reward - ridge.pulls.reference_means[arm])[:, None]
         pulls = ridge.pulls._replace(
             means=ridge.pulls.means + along[-1],
-            widths=ridge.pulls.widths - (along[:-1] ** 2).sum(axis=0),
+            widths=ridge.pulls.widths - jnp.ones_like(surprise) @ along[:-1] ** 2,  # a product sums faster on CPU
             counts=ridge.pulls.counts + pulled.reshape(-1),
             residuals=ridge.pulls.residuals + residuals.reshape(-1),
         )
