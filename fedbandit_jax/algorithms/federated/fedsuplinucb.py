@@ -180,5 +180,8 @@ def plays_of(setting: Setting) -> Float[Array, ""]:
 def learn_in_layer(state: tuple, arms: Float[Array, "K d"], arm: Int[Array, ""], reward: Float[Array, ""]) -> tuple:
     """A client adds its pull to what it knows of the layer in which it played."""
     layers, played = state
-    after = learn_own(jax.tree.map(lambda x: x[played], layers), arms, arm, reward)
-    return jax.tree.map(lambda x, new: x.at[played].set(new), layers, after), played
+    own = jax.tree.map(lambda x: x[played], layers)
+    after = learn_own(own, arms, arm, reward)
+    # What a pull leaves alone, among it a matrix, is not written.
+    changed = jax.tree.map(lambda x, old, new: x if new is old else x.at[played].set(new), layers, own, after)
+    return changed, played
