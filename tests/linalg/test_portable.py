@@ -95,3 +95,22 @@ def test_only_what_is_outdated_is_made_anew(monkeypatch):
     np.testing.assert_array_equal(renew(), jnp.where(outdated, x + 1, -1))
     monkeypatch.setattr(jax.lax, "platform_dependent", lambda *operands, cpu, default: default(*operands))
     np.testing.assert_array_equal(renew(), x + 1)
+
+
+def test_a_row_is_put_in_place_in_a_batch():
+    """Under two vmaps, without a scatter; what is not batched is the same everywhere."""
+    rng = np.random.default_rng(0)
+    rows, row = (jnp.asarray(rng.normal(size=size), jnp.float32) for size in ((2, 3, 4, 5), (2, 3, 5)))
+    put = jax.vmap(jax.vmap(portable.with_row, in_axes=(0, None, 0)), in_axes=(0, None, 0))
+    np.testing.assert_array_equal(put(rows, jnp.int32(2), row), rows.at[:, :, 2].set(row))
+    assert "scatter" not in str(jax.make_jaxpr(put)(rows, jnp.int32(2), row))
+    alone = jax.vmap(portable.with_row, in_axes=(None, None, 0))(rows[0, 0], jnp.int32(1), row[0])
+    np.testing.assert_array_equal(alone, jnp.stack([rows[0, 0]] * 3).at[:, 1].set(row[0]))
+
+
+def test_two_products_are_products_in_both_forms():
+    rng = np.random.default_rng(0)
+    x, y, A = (jnp.asarray(rng.normal(size=size), jnp.float32) for size in (4, 4, (4, 6)))
+    for form in (portable.two_products, portable._two_products_at_once, portable._two_products_by_sums):
+        for found, expected in zip(form(x, y, A), (x @ A, y @ A), strict=True):
+            np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)

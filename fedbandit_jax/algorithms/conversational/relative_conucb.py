@@ -47,7 +47,7 @@ class RelativeConUCB(ConUCB):
     have in common, which is then learned from arms alone. lam, lam_t, alpha and alpha_t are those of ConUCB, with the
     same defaults in the authors' code; "theory" is ConUCB's, and proves nothing of comparisons. A comparison is one
     question, and costs the mean of what its two key terms do where questions cost regret. "difference" looks at all
-    pairs of the n key terms that it may ask about, in O(n J d).
+    pairs of the n key terms that it may ask about, in O(n J d); the others take O(J d) a question.
 
     When: users are asked to compare. The paper's world is World(contexts="redrawn", rewards="zero-one",
     candidates="related"), with preferences="own" and `datasets.synthetic_relative`.
