@@ -133,7 +133,8 @@ def facts(report: Report) -> Found:
 def memory(reports: list[Report], target: Target) -> Found:
     """Bytes by clients at once, and how many would fill the card."""
     for report in reports:
-        yield Row(case(report), "MB of memory", (report.memory / 1e6,), "lower", {"algorithm": report.algorithm})
+        about = {"algorithm": report.algorithm, "clients": report.lanes * report.clients}
+        yield Row(case(report), "MB of memory", (report.memory / 1e6,), "lower", about)
     if len(reports) > 1:
         many, few = reports[0], reports[-1]
         more = (many.lanes - few.lanes) * many.clients
@@ -147,11 +148,15 @@ def estimates(report: Report, target: Target) -> Found:
     """Rates in the middle, and from slow to fast; and the limit that binds in the middle."""
     unit = unit_of(report.program)
     unknown = [loop.name for loop in unit.loop.loops if loop.turns is None and loop not in unit.designs]
-    if unknown or unit.name == "message" or unit.loop.name == "messages.at_once":
-        reason = f"the turns of {unknown[0]} are not known" if unknown else "the number of messages is not known"
+    reason = f"the turns of {unknown[0]} are not known" if unknown else ""
+    if unit.name == "message" or unit.loop.name == "messages.at_once":
+        reason = "the number of messages is not known"
+    elif unit.name == "run":
+        reason = "it has no loop, and takes next to no time"
+    if reason:
         yield Skipped(f"{case(report)}: estimate", reason)
         return
-    passes = {"stretch": report.stretches, "round": report.rounds, "phase": report.phases, "run": 1}
+    passes = {"stretch": report.stretches, "round": report.rounds, "phase": report.phases}
     turns = passes[unit.name]
     limits = [limits_of(unit, target, assumption, report.rounds / turns) for assumption in ASSUMPTIONS]
     seconds = [turns * time_of(least) for least in limits]
