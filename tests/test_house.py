@@ -12,7 +12,7 @@ from tests.algorithms.test_protocol import ALGORITHMS
 
 PACKAGE = Path(fb.__file__).parent
 ROOMS = ("worlds", "datasets", "linalg", "clocks", "algorithms", "engine", "results", "papers", "report", "cli")
-FAMILIES = tuple(f"fedbandit_jax.algorithms{family}" for family in ("", ".conversational", ".federated"))
+FAMILIES = tuple(f"fedbandit_jax.algorithms{family}" for family in ("", ".clustered", ".conversational", ".federated"))
 MODULES = sorted(path for path in PACKAGE.rglob("*.py") if "__pycache__" not in path.parts)
 OWN = {name: kind for name, kind in fb.REGISTRY.items() if kind.__module__.startswith("fedbandit_jax.")}
 

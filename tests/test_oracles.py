@@ -1,10 +1,12 @@
 """The oracles themselves: limits in which two of them are one, and figures that are published or follow by hand."""
 
+from statistics import NormalDist
+
 import numpy as np
 import pytest
 
 from tests import reference
-from tests.reference import Client, Rewards, who_plays
+from tests.reference import Client, Rewards, Sums, who_plays
 
 M, K, D, T, NOISE = 3, 6, 4, 60, 0.3
 MEETINGS = ("all", "one")
@@ -110,6 +112,50 @@ def test_fedlinucb_sends_every_play_if_its_threshold_is_nothing(arrivals):
     assert np.ptp(never.theta_error) == 0  # what it does not send, it does not use
 
 
+@pytest.mark.parametrize("settings", [{"C": 0}, {"mode": "sync", "D": 0}], ids=str)
+def test_fedsuplinucb_of_one_client_is_suplinucb(settings):
+    """Every play is sent at once: one client screens its arms by all that it has seen, layer by layer."""
+    (client,), rounds = federation(clients=1), rounds_of("all", clients=1)
+    run = reference.fedsuplinucb([client], rounds, scale=0.5, delta=0.2, **settings)
+    logs = [D * np.log(2 * T / 0.2)] + 2 * [2 * np.log(2 * K * T * np.log(D) / 0.2)]
+    alphas = 0.5 * (1 + NOISE * np.sqrt(logs))
+    seen = [([np.zeros(D)], [0.0]) for _ in range(3)]  # of each layer
+    layers, choices = [], []
+    for t in range(T):
+        arms, r, width = client.see(t), np.zeros((3, K)), np.zeros((3, K))
+        for s, (rows, rewards) in enumerate(seen):
+            V = np.eye(D) + np.array(rows).T @ rows
+            r[s] = arms @ np.linalg.solve(V, np.array(rows).T @ rewards)
+            width[s] = alphas[s] * np.sqrt(np.diag(arms @ np.linalg.solve(V, arms.T)))
+        alive = [a for a in range(K) if r[0, a] + width[0, a] >= max(r[0] - width[0])]
+        s, bar = 0, D**1.5 / np.sqrt(T)
+        while s < 2 and max(width[s, alive]) <= bar:
+            alive = [a for a in alive if r[s, a] >= max(r[s, alive]) - 2 * bar]
+            s, bar = s + 1, bar / 2
+        score = width[s] if s < 2 else r[s] + width[s]
+        choices.append(max(alive, key=lambda a, score=score: score[a]))
+        layers.append(s)
+        x = arms[choices[-1]]
+        seen[s][0].append(x)
+        seen[s][1].append(client.reward(t, x))
+    assert set(layers) == {0, 1, 2}
+    assert (run.phases, [choice for (choice,) in run.arms]) == (layers, choices)
+    assert run.sent == run.received == [(t, 0) for t in range(1, T + 1)]
+    check_ledger(run, D**2 + D)
+
+
+@pytest.mark.parametrize("arrivals", MEETINGS)
+def test_fedsuplinucb_whose_layers_are_narrow_from_the_start_is_fedlinucb(arrivals):
+    """All play in the last layer, on its alpha; the others know nothing, and so drop nothing."""
+    clients, rounds = federation(), rounds_of(arrivals)
+    plays = T if arrivals == "one" else M * T
+    alpha = 0.05 * (1 + NOISE * np.sqrt(2 * np.log(2 * K * M * plays * np.log(D) / 0.1)))
+    run = reference.fedsuplinucb(clients, rounds, scale=0.05, C=0.3)
+    same_play(run, reference.fedlinucb(clients, rounds, alpha=0.3, beta=alpha))
+    assert set(run.phases) == {2}
+    assert run.uploads[-1] > 0
+
+
 @pytest.mark.parametrize("contexts", ["fixed", "redrawn"])
 def test_private_fedlinucb_without_privacy_is_shared(contexts):
     clients, rounds = federation(contexts=contexts), rounds_of("all")
@@ -158,6 +204,46 @@ def test_fclub_finds_the_users(servers):
     check_ledger(run, D**2 + D + 1)
 
 
+def test_hetofedbandit_of_one_clique_is_dislinucb_and_of_many_is_linucb():
+    """Without random plays, and with a test that joins all or none; what is sent for the test comes on top."""
+    clients, rounds = federation(), rounds_of("all")
+    start = {"explore": None, "T0": 0, "alpha": "theory"}
+    joined = reference.hetofedbandit(clients, rounds, level=0, D=4.0, **start)
+    limit = reference.dislinucb(clients, rounds, D=4.0, alpha="theory")
+    same_play(joined, limit)
+    assert joined.phases == [{"t": 1, "cliques": [[0, 1, 2]]}]
+    np.testing.assert_array_equal(joined.uploads, limit.uploads + M)
+    np.testing.assert_array_equal(joined.downloads, limit.downloads)
+    alone = reference.hetofedbandit(clients, rounds, level=1, **start)
+    assert alone.phases == [{"t": 1, "cliques": [[0], [1], [2]]}]
+    assert alone.arms == reference.dislinucb(clients, rounds, D=np.inf, alpha="theory").arms
+    check_ledger(alone, D**2 + D)
+
+
+def test_hetofedbandit_finds_the_users():
+    """Clients serve two users in turn: 30 random plays tell them apart, and they lose less than half of mixed ones."""
+    clients, rounds = federation(seed=1, clients=6, rounds=600, users=2, noise=0.1), who_plays(600, 6)
+    explore = np.random.default_rng(0).integers(K, size=(6, 601))
+    run = reference.hetofedbandit(clients, rounds, explore=lambda i, t: explore[i, t], T0=30)
+    assert run.phases == [{"t": 30, "cliques": [[0, 2, 4], [1, 3, 5]]}]
+    assert [who for t, who in run.received[:3]] in ([0, 2, 4], [1, 3, 5])
+    assert run.regret[-1] < reference.dislinucb(clients, rounds, D=0).regret[-1] / 2
+    check_ledger(run, D**2 + D)
+
+
+def test_the_test_of_homogeneity_by_hand():
+    """On a line n observations with the mean y have theta = y: the statistic is a sum of squares between two."""
+    one, other = (Sums(np.array([[n]]), np.array([n * y]), n) for n, y in ((4.0, 1.0), (12.0, 0.5)))
+    statistic = (4 * 0.375**2 + 12 * 0.125**2) / 0.5**2
+    assert reference.homogeneity(one, other, 0.5) == pytest.approx(2 * (1 - NormalDist().cdf(np.sqrt(statistic))))
+    assert reference.homogeneity(one, Sums.none(1), 0.5) == 1
+
+
+def test_cliques_of_a_path_overlap():
+    joined = np.eye(4) + np.eye(4, k=1) + np.eye(4, k=-1) > 0
+    assert reference.first_cliques(joined) == [[0, 1], [1, 2], [2, 3]]
+
+
 # ----------------------------------------------------------------------------------------------------------- by hand
 
 
@@ -179,6 +265,15 @@ def test_fedlinucb_by_hand():
     run = reference.fedlinucb(on_a_line([1.0, 1.0]), who_plays(30, 2), alpha=1.5)
     assert run.sent == run.received == [(2, 0), (2, 1), (7, 0), (10, 1), (23, 0)]
     assert run.theta_error[[0, 1, 6]] == pytest.approx([1, (1 / 3 + 1 / 5) / 2, (1 / 10 + 1 / 5) / 2])
+
+
+def test_fedsuplinucb_by_hand():
+    """On a line there is one layer. One arm: "async" is FedLinUCB, and "sync" DisLinUCB."""
+    clients, rounds = on_a_line([1.0, 1.0]), who_plays(20, 2)
+    run = reference.fedsuplinucb(clients, rounds, C=1.5)
+    assert run.sent == run.received == [(2, 0), (2, 1), (7, 0), (10, 1)]
+    run = reference.fedsuplinucb(clients, rounds, mode="sync", D=3.0)
+    assert run.sent == run.received == [(t, i) for t in (3, 9, 18) for i in (0, 1)]
 
 
 def test_async_linucb_by_hand():

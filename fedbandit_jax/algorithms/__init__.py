@@ -1,8 +1,11 @@
 """The algorithms, one file each, on a clock that others share; importing this room fills the registry.
 
-Those that ask questions are in `conversational`, those with a server in `federated`.
+Those that ask questions are in `conversational`, those with a server in `federated`, in `clustered` those that find out
+who serves alike users.
 """
 
+from fedbandit_jax.algorithms.clustered.fclub import FCLUB
+from fedbandit_jax.algorithms.clustered.hetofedbandit import HetoFedBandit
 from fedbandit_jax.algorithms.conversational.armcon import ArmCon
 from fedbandit_jax.algorithms.conversational.clime import CLiME
 from fedbandit_jax.algorithms.conversational.clisk import CLiSK
@@ -18,11 +21,11 @@ from fedbandit_jax.algorithms.conversational.shared_relative_conucb import Share
 from fedbandit_jax.algorithms.federated.async_linucb import AsyncLinUCB
 from fedbandit_jax.algorithms.federated.delb import DELB
 from fedbandit_jax.algorithms.federated.dislinucb import DisLinUCB
-from fedbandit_jax.algorithms.federated.fclub import FCLUB
 from fedbandit_jax.algorithms.federated.fedconpe import FedConPE
 from fedbandit_jax.algorithms.federated.fedlinpe import FedLinPE
 from fedbandit_jax.algorithms.federated.fedlinucb import FedLinUCB
 from fedbandit_jax.algorithms.federated.fedpe import FedPE
+from fedbandit_jax.algorithms.federated.fedsuplinucb import FedSupLinUCB
 from fedbandit_jax.algorithms.federated.maco import MACO
 from fedbandit_jax.algorithms.federated.pls import PLS
 from fedbandit_jax.algorithms.federated.private_fedlinucb import PrivateFedLinUCB
@@ -50,7 +53,9 @@ __all__ = [
     "FedLinPE",
     "FedLinUCB",
     "FedPE",
+    "FedSupLinUCB",
     "GraphConUCB",
+    "HetoFedBandit",
     "HierLinUCB",
     "LinPE",
     "LinUCB",

@@ -29,6 +29,7 @@ class LinUCB(RoundAlgorithm):
     """
 
     made_for: ClassVar[MadeFor] = {}
+    optimistic: ClassVar[bool] = True
 
     alpha: Hyperparameter = param(0.5, low=0, ends="[)", words=("theory",), search=Between(0.01, 2))
     lam: Hyperparameter = param(1.0, low=0, ends="()", search=Between(0.01, 10))

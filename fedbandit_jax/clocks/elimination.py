@@ -33,14 +33,23 @@ from fedbandit_jax.clocks.phases import (
 from fedbandit_jax.linalg import Real
 from fedbandit_jax.linalg.design import METHODS, g_optimal_design, weighted_gram
 from fedbandit_jax.linalg.eigenvalues import least_squares
+from fedbandit_jax.linalg.portable import renewed
 from fedbandit_jax.worlds.problem import Problem
 from fedbandit_jax.worlds.world import World
 
 DESIGNS = (*METHODS, "uniform")
 
 
+class Outlook(NamedTuple):
+    """What follows from a client's active arms alone; an algorithm may have one of its own, with weights."""
+
+    weights: Float[Array, " K"]  # pi, the design
+
+
 class State(NamedTuple):
-    active: Bool[Array, "M K"]  # the clients'
+    active: Bool[Array, "M K"]  # the clients', as the next two
+    outlooks: Any  # of the phase before, a leading axis M throughout
+    outdated: Bool[Array, " M"]  # those of the clients whose active arms are others now
     gram: Float[Array, "d d"]  # the server's, as the next two
     moment: Float[Array, " d"]
     theta_hat: Float[Array, " d"]
@@ -72,10 +81,15 @@ class PhaseQuestions(NamedTuple):
 class PhasePlan(NamedTuple):
     """What the clients will do in a phase; a leading axis M throughout."""
 
-    weights: Float[Array, "M K"]  # pi, the design
+    outlooks: Any
     counts: Float[Array, "M K"]  # each client's list of pulls
     questions: PhaseQuestions
     random: Randomness
+
+    @property
+    def weights(self) -> Any:
+        """pi, the designs."""
+        return self.outlooks.weights
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,15 +135,13 @@ class PhaseElimination(PhaseAlgorithm, abstract=True):
         log = log_term(problem.num_arms, problem.num_clients, problem.horizon, self.delta, xp=jnp)
         return self.exploration_scale * 2 * problem.dim * sigma**2 * log / clock.eps**2
 
-    def questions(
-        self, problem: Problem, clock: Clock, weights: Float[Array, "M K"], random: Randomness
-    ) -> PhaseQuestions:
+    def questions(self, problem: Problem, clock: Clock, outlooks: Any, random: Randomness) -> PhaseQuestions:
         """What to ask besides playing the designs: by default nothing.
 
         `random` has numbers for d kinds of questions.
         """
         M, _, d = problem.arms.shape
-        return PhaseQuestions(jnp.zeros((M, 0, d), weights.dtype), jnp.zeros((M, 0), weights.dtype))
+        return PhaseQuestions(jnp.zeros((M, 0, d), problem.arms.dtype), jnp.zeros((M, 0), problem.arms.dtype))
 
     def questions_a_round(self) -> Real:
         """How many a client asks at most, from the start of a phase until they are used up."""
@@ -141,13 +153,27 @@ class PhaseElimination(PhaseAlgorithm, abstract=True):
             return active / jnp.maximum(active.sum(), 1).astype(arms.dtype)
         return g_optimal_design(arms, active, self.design_tol, method=self.design_method).weights
 
+    def outlook(self, arms: Float[Array, "K d"], active: Bool[Array, " K"], key_terms: Float[Array, "J d"]) -> Any:
+        """What a client makes of its active arms; made anew only when they change."""
+        return Outlook(self.design(arms, active))
+
+    def first_state(self, problem: Problem) -> State:
+        """All arms active, nothing seen."""
+        zero = jnp.zeros_like(problem.theta[0])
+        told = jax.eval_shape(
+            jax.vmap(self.outlook, in_axes=(0, 0, None)), problem.arms, problem.arm_mask, problem.key_terms
+        )
+        nothing = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), told)
+        outdated = jnp.ones_like(problem.client_mask)
+        return State(problem.arm_mask, nothing, outdated, jnp.outer(zero, zero), zero, zero)
+
     def run(self, key: Key[Array, ""], problem: Problem, checkpoints: Float[Array, " P"]) -> Trace:
         def play_phase(clock: Clock, state: State) -> tuple[State, Phase]:
             return self.carry_out(self.plan(key, problem, clock, state), problem, clock, state)
 
         return run_phases(
             play_phase,
-            first_state(problem),
+            self.first_state(problem),
             gaps=problem.gaps,
             horizon=problem.horizon,
             checkpoints=checkpoints,
@@ -157,11 +183,17 @@ class PhaseElimination(PhaseAlgorithm, abstract=True):
     def plan(self, key: Key[Array, ""], problem: Problem, clock: Clock, state: State) -> PhasePlan:
         """What every client will do in a phase: its design, its counts, its questions."""
         random = draw_for_clients(key, problem, clock)
-        weights = jax.vmap(self.design)(problem.arms, state.active)
-        questions = self.questions(problem, clock, weights, random)
+
+        def outlook(outdated: Bool[Array, ""], old: Any, arms: Float[Array, "K d"], active: Bool[Array, " K"]) -> Any:
+            return renewed(outdated, old, type(self).outlook, self, arms, active, problem.key_terms)
+
+        outlooks = jax.vmap(outlook)(state.outdated, state.outlooks, problem.arms, state.active)
+        questions = self.questions(problem, clock, outlooks, random)
         total = self.pulls_in_all(problem, clock)
-        counts = jax.vmap(lambda pi, u: pull_counts(pi, total, self.rounding, u))(weights, random.rounding[:, 0])
-        return PhasePlan(weights, counts, questions, random)
+        counts = jax.vmap(lambda pi, u: pull_counts(pi, total, self.rounding, u))(
+            outlooks.weights, random.rounding[:, 0]
+        )
+        return PhasePlan(outlooks, counts, questions, random)
 
     def carry_out(self, plan: PhasePlan, problem: Problem, clock: Clock, state: State) -> tuple[State, Phase]:
         """Play the plans until the phase ends for all, estimate, eliminate.
@@ -212,18 +244,13 @@ class PhaseElimination(PhaseAlgorithm, abstract=True):
             theta_error=info["theta_error"],
             info=info,
         )
-        return State(active, gram, moment, estimate.theta_hat), phase
+        outdated = (active != state.active).any(axis=1)
+        return State(active, plan.outlooks, outdated, gram, moment, estimate.theta_hat), phase
 
 
 def log_term(arms: Any, clients: Any, horizon: Any, delta: Any, xp: Any = np) -> Any:
     """LOG = log(2 K M log(T) / delta); T is taken as 2 at least. `xp` is numpy or jax.numpy."""
     return xp.log(2 * arms * clients * xp.log(xp.maximum(horizon, 2)) / delta)
-
-
-def first_state(problem: Problem) -> State:
-    """All arms active, nothing seen."""
-    zero = jnp.zeros_like(problem.theta[0])
-    return State(problem.arm_mask, jnp.outer(zero, zero), zero, zero)
 
 
 def play(

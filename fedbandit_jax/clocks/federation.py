@@ -90,14 +90,24 @@ class FederatedRounds(RoundAlgorithm, abstract=True):
         )
 
 
-def choices_of(score: Callable[[Any, Client], Float[Array, " K"]], states: Any, client: Client) -> Int[Array, "*M"]:
-    """The arm with the highest score of each client, by its place among those of the round; states have an axis M."""
+def each(function: Callable[[Any, Client], Any], states: Any, client: Client) -> Any:
+    """What a function of a client's state, and of the client with its own arms, is for all who play.
+
+    States have an axis M. The result has it too, unless one client plays.
+    """
     if client.who is not None:
-        return argmax(score(jax.tree.map(lambda x: x[client.who], states), client))
+        return function(jax.tree.map(lambda x: x[client.who], states), client)
     M = len(client.context.real)
     arms, mask = client.arms.reshape(M, -1, client.arms.shape[1]), client.mask.reshape(M, -1)
-    scores = jax.vmap(lambda one, arms, mask: score(one, client._replace(arms=arms, mask=mask)))(states, arms, mask)
-    return arms.shape[1] * jnp.arange(M, dtype=jnp.int32) + jax.vmap(argmax)(scores)
+    return jax.vmap(lambda one, arms, mask: function(one, client._replace(arms=arms, mask=mask)))(states, arms, mask)
+
+
+def choices_of(score: Callable[[Any, Client], Float[Array, " K"]], states: Any, client: Client) -> Int[Array, "*M"]:
+    """The arm with the highest score of each client, by its place among those of the round; states have an axis M."""
+    chosen = each(lambda one, client: argmax(score(one, client)), states, client)
+    if client.who is not None:
+        return chosen
+    return len(client.arms) // len(chosen) * jnp.arange(len(chosen), dtype=jnp.int32) + chosen
 
 
 def learned_by(
@@ -135,14 +145,17 @@ class Synchronised(FederatedRounds, abstract=True):
     """Base class of learners whose clients send sums of what they have seen.
 
     The state is a Federation. A subclass has `ucb` and `lam`, as LinUCB has them, says when a message is `due`, and
-    exchanges it.
+    exchanges it. `limit` says it by the growth of log det V, or else `due` is its own.
     """
 
     passes_messages: ClassVar[bool] = True
+    optimistic: ClassVar[bool] = True
     lazy: ClassVar[bool] = False  # clients act on what the server has told them alone
     if TYPE_CHECKING:
 
         def ucb(self, state: Ridge, client: Client) -> Float[Array, " K"]: ...
+
+        def radius(self, state: Ridge, client: Client) -> Float[Array, ""]: ...
 
     def prior(self, setting: Setting, dim: int) -> Float[Array, ""]:
         """V = prior I before the first round."""
@@ -170,6 +183,18 @@ class Synchronised(FederatedRounds, abstract=True):
 
     def theta_hat(self, state: Any) -> Float[Array, "M d"]:
         return acts_on(state).theta
+
+    def radius_of(self, member: Member, client: Client) -> Float[Array, ""]:
+        """That of a client's confidence."""
+        return self.radius(member.ridge, client)
+
+    def limit(self, client: Client, unsent: Float[Array, ""], t: Int[Array, ""]) -> Float[Array, ""]:
+        """After t rounds: by how much `unsent` pulls let log det V grow before a client has a message."""
+        raise NotImplementedError
+
+    def due(self, state: Any, client: Client, t: Int[Array, ""]) -> Bool[Array, ""]:
+        members = state.members
+        return (members.growth > jax.vmap(lambda unsent: self.limit(client, unsent, t))(members.unsent)).any()
 
 
 def acts_on(state: Federation) -> Ridge:
@@ -199,7 +224,7 @@ def synchronise(
     after = Member(ridges, zeros, zeros, jnp.full_like(zeros, fitted.log_det))
     d = len(server.moment)
     info = per_message(setting.clients, setting.clients, d * d + d)
-    return state._replace(members=after, server=server), info
+    return Federation(after, server, None if state.acting is None else ridges), info
 
 
 def pass_on(

@@ -18,11 +18,12 @@ from jax import lax
 from jaxtyping import Array, Bool, Float, Int, Key
 
 from fedbandit_jax import _runtime
+from fedbandit_jax.clocks import messages, optimistic
 from fedbandit_jax.clocks.base import Algorithm, MadeFor, Trace
 from fedbandit_jax.clocks.client import Client, Info, Questions, ask_each_client, client_of, in_round
 from fedbandit_jax.clocks.client import ask_in_turn as ask_in_turn
 from fedbandit_jax.clocks.schedule import NEVER, Schedule
-from fedbandit_jax.linalg.portable import any_lane, fori_loop, largest_of_lanes
+from fedbandit_jax.linalg.portable import largest_of_lanes
 from fedbandit_jax.worlds.problem import Problem
 from fedbandit_jax.worlds.stage import BLOCK, EACH_CLIENT, Alone, Round, Stage, Together, own_rounds, stages_of
 from fedbandit_jax.worlds.world import World
@@ -48,9 +49,12 @@ class RoundAlgorithm(Algorithm, abstract=True):
 
     independent_clients: ClassVar[bool] = True
     passes_messages: ClassVar[bool] = False  # at rounds that its state decides, see clocks/federation.py
+    # Its `exchange` changes nothing where no message is due: the clock need not see to it, which takes a copy.
+    minds_who_is_due: ClassVar[bool] = False
     asks_every_round: ClassVar[bool] = False
     asks_as_it_likes: ClassVar[bool] = False
     duels: ClassVar[bool] = False
+    optimistic: ClassVar[bool] = False  # its rounds are LinUCB's, see clocks/optimistic.py
     made_for: ClassVar[MadeFor] = {
         "contexts": ("keeps to the arms that it starts with", ("fixed",)),
         "answers": ("asks about vectors", ("mean",)),
@@ -296,33 +300,13 @@ def play_rounds(
 
         start = (game.state, game.seen, dict.fromkeys(of_rounds, zeros[0]))
         if learner.passes_messages:
-            end, (state, seen, sums) = play_to_message(game.t, end, step, start)
-            state, sent = lax.cond(
-                any_lane(learner.due(state, client, end)), exchange, lambda *_: (state, silence), state, end
-            )
+            end, (state, seen, sums), sent = play(drawn, game.t, end, step, start)
             game = game._replace(totals=add(game.totals, sent))
         else:
-            state, seen, sums = fori_loop(game.t, end, step, start)
+            state, seen, sums = play(drawn, game.t, end, step, start)
         game = game._replace(t=end, state=state, seen=seen, totals=add(game.totals, sums))
         # Every stretch writes into the row of the next checkpoint; the one that ends there is the last to do so.
         return game._replace(row=game.row + (end == stops[game.row]), curves=write(game, game.row))
-
-    def play_to_message(first: Int[Array, ""], end: Int[Array, ""], step: Any, carry: tuple) -> tuple:
-        """To `end`, or until in a run of the batch somebody has a message; returns the rounds played."""
-
-        def one(moving: tuple) -> tuple:
-            t, carry, _ = moving
-            carry = step(t, carry)
-            return t + 1, carry, any_lane(learner.due(carry[0], client, t + 1))
-
-        going = lax.while_loop(lambda moving: (moving[0] < end) & ~moving[2], one, (first, carry, jnp.bool_(False)))
-        return going[0], going[1]
-
-    def exchange(state: Any, t: Int[Array, ""]) -> tuple[Any, Info]:
-        """Messages of the runs in which they are due."""
-        due = learner.due(state, client, t)
-        after, info = learner.exchange(state, client, t)
-        return jax.tree.map(lambda new, old: jnp.where(due, new, old), (after, as_counts(info)), (state, silence))
 
     def play_own_rounds(until: Int[Array, ""], drawn: Any, game: Game) -> Game:
         """To `until`; every round writes into the row of the first checkpoint by which it was played."""
@@ -333,7 +317,7 @@ def play_rounds(
             assert came is not None
             return game._replace(curves=write(game, jnp.searchsorted(came, game.t)))
 
-        return fori_loop(game.t, until, step, game)
+        return lax.fori_loop(game.t, until, step, game)
 
     stretch = play_to_checkpoint if came is None else play_own_rounds
 
@@ -369,10 +353,11 @@ def play_rounds(
     of_questions = {}
     if schedule is not NEVER:
         of_questions = jax.eval_shape(lambda state: ask(state, nothing, nothing, nothing)[1], state)
-    silence = {}
+    silence, play = {}, optimistic.player(learner, stage, client)
     if learner.passes_messages:
         of_messages = jax.eval_shape(lambda state: learner.exchange(state, client, nothing)[1], state)
         silence = dict.fromkeys(of_messages, zeros[0])
+        play = messages.player(learner, stage, client, silence)
     counted = dict.fromkeys([*of_rounds, *of_questions, *silence], zeros)
     totals = {name: Total(zeros[0], zeros[0]) for name in counted}
     error = stage.error(learner.theta_hat(state), nothing, seen)

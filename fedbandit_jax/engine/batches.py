@@ -18,7 +18,9 @@ from fedbandit_jax.worlds.catalog import Catalog
 from fedbandit_jax.worlds.world import World
 
 CHUNKS_TO_COMPILE = 32  # a program takes about as long to compile as a device needs for so many of its chunks
-ACCELERATOR_LANES = 4096  # clients side by side on one GPU or TPU
+ACCELERATOR_LANES = 2**14  # most clients side by side on one GPU or TPU: more hide no more of the launches
+ACCELERATOR_MEMORY = 8e9  # bytes of one that does not tell
+CLIENT_SIZE = 32  # numbers that a client takes at most on an accelerator, in those of its arms and a d x d matrix
 # Numbers in the arms of all clients of a core, where arms are redrawn: XLA hands the scores of more to its threads,
 # which takes longer than to work them out (100 arms of 50 dimensions: 8 clients play 1.7 times as fast as 16).
 REDRAWN_NUMBERS = 2**16
@@ -110,9 +112,14 @@ def sharing_key(cells: Sequence[Cell], i: int) -> object:
 
 
 def clients_per_device(algorithm: Algorithm, world: World, arms: int, dim: int, device: jax.Device) -> int:
-    """Clients to play side by side on one device, if they fit into memory."""
+    """Clients to play side by side on one device: what suits the cache of a core, or half the memory of an accelerator.
+
+    A program that turns out to take more memory than it may is made smaller, see `Program.compile`.
+    """
     if device.platform != "cpu":
-        return ACCELERATOR_LANES
+        there = (device.memory_stats() or {}).get("bytes_limit", ACCELERATOR_MEMORY)
+        fitting = power_of_two_below(there / 2 / (4 * CLIENT_SIZE * dim * (arms + dim)))
+        return min(ACCELERATOR_LANES, fitting)
     fastest = _checks.whole(f"{algorithm.name}.clients_per_core", algorithm.clients_per_core(arms, dim))
     return fastest if world.fixed else min(fastest, power_of_two_below(REDRAWN_NUMBERS / (arms * dim)))
 
@@ -120,6 +127,11 @@ def clients_per_device(algorithm: Algorithm, world: World, arms: int, dim: int, 
 def power_of_two_below(x: float) -> int:
     """The largest that is at most x; 1 if there is none."""
     return 2 ** max(0, math.floor(math.log2(x)))
+
+
+def power_of_two_above(x: float) -> int:
+    """The least that is at least x."""
+    return 2 ** max(0, math.ceil(math.log2(x)))
 
 
 def split_by_shape(cells: Sequence[Cell], runs_per_cell: int, clients_per_device: int) -> list[list[Cell]]:

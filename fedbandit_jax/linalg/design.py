@@ -95,12 +95,23 @@ def alternating_qr(A: Float[Array, "n d"]) -> tuple[Float[Array, "n d"], Float[A
     """Rank-revealing Q and |diagonal of R| from plain QR steps, which exist on every device.
 
     A random rotation makes a plain QR rank-revealing up to a heavy-tailed factor (Demmel, Dumitriu and Holtz
-    2007); two more QR steps on R' and its factor square the factor away (Stewart's QLP, 1999).
+    2007); two more QR steps on R' and its factor square the factor away (Stewart's QLP, 1999). The tall Q is A R^-1,
+    as GPUs make it of reflections one matrix after another where n > 128; twice, as what is weak is inexact at first.
+    Columns of which A has no more than rounding stay near 0.
     """
-    Q, R = jnp.linalg.qr(A @ jnp.asarray(random_rotation(A.shape[1]), A.dtype))
-    _, L = jnp.linalg.qr(R.T)
-    turn, R = jnp.linalg.qr(L.T)
-    return Q @ turn, jnp.abs(jnp.diagonal(R))
+    rotation = jnp.asarray(random_rotation(A.shape[1]), A.dtype)
+    _, R = jnp.linalg.qr(A @ rotation)
+    turn, L = jnp.linalg.qr(R.T)
+    _, R = jnp.linalg.qr(L.T)
+    diagonal = jnp.abs(jnp.diagonal(R))
+    missing = diagonal <= jnp.finfo(A.dtype).eps * diagonal.max()
+
+    def divided(X: Float[Array, "n d"], R: Float[Array, "d d"]) -> Float[Array, "n d"]:
+        regular = jnp.where(jnp.diag(missing), 1, R)
+        return lax.linalg.triangular_solve(regular, X, left_side=False, lower=False)
+
+    Q = divided(A @ (rotation @ turn), R)
+    return divided(Q, jnp.linalg.qr(Q)[1]), diagonal
 
 
 def whiten(arms: Float[Array, "K d"], mask: Bool[Array, " K"]) -> Whitened:

@@ -15,7 +15,7 @@ from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
 from fedbandit_jax.linalg import Real
-from fedbandit_jax.linalg.portable import matvec
+from fedbandit_jax.linalg.portable import matvec, with_row
 from fedbandit_jax.linalg.regression import cholesky
 
 STEPS = 30  # of Newton's method, at most; from the last estimate it takes about three
@@ -25,6 +25,7 @@ class Logistic(NamedTuple):
     theta: Float[Array, " d"]  # the last fit
     rows: Float[Array, "W d"]  # the window, a ring; 0 where nothing is yet, which adds nothing
     outcomes: Float[Array, " W"]  # y, 0 or 1
+    oldest: tuple[Float[Array, " d"], Float[Array, ""]]  # the row and outcome to leave next: 0 until the window is full
     curvature: Float[Array, "d d"]  # A
     slope: Float[Array, " d"]  # b
     observations: Int[Array, ""]
@@ -34,19 +35,26 @@ def start(dim: int, window: int, dtype: Any) -> Logistic:
     """No observation."""
     square = jnp.zeros((dim, dim), dtype)
     rows = jnp.zeros((window, dim), dtype)
-    return Logistic(square[0], rows, rows[:, 0], square, square[0], jnp.int32(0))
+    return Logistic(square[0], rows, rows[:, 0], (rows[0], rows[0, 0]), square, square[0], jnp.int32(0))
 
 
 def observe(state: Logistic, x: Float[Array, " d"], outcome: Float[Array, ""]) -> Logistic:
-    """Add an observation; theta is not fitted anew."""
-    slot = state.observations % len(state.rows)
-    left, its_outcome = state.rows[slot], state.outcomes[slot]  # 0 as long as the window is not full
+    """Add an observation; theta is not fitted anew.
+
+    What leaves next is read after the window has changed: if rows were read and then changed, XLA would copy them all.
+    """
+    W = len(state.rows)
+    rows = with_row(state.rows, state.observations % W, x)
+    outcomes = with_row(state.outcomes, state.observations % W, outcome)
+    following = (state.observations + 1) % W
+    left, its_outcome = state.oldest
     mean = left @ state.theta
     p = jax.nn.sigmoid(mean)
     weight = p * (1 - p)
     return state._replace(
-        rows=state.rows.at[slot].set(x),
-        outcomes=state.outcomes.at[slot].set(outcome),
+        rows=rows,
+        outcomes=outcomes,
+        oldest=(rows[following], outcomes[following]),
         curvature=state.curvature + weight * jnp.outer(left, left),
         slope=state.slope + (weight * mean - (p - its_outcome)) * left,
         observations=state.observations + 1,

@@ -3,6 +3,8 @@
 CPUs want few, large loops whose data stay in the cache; GPUs and TPUs want few kernels, side by side.
 """
 
+import math
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -12,7 +14,9 @@ from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
 SLOTS = 64  # columns that compete side by side in an argmax over rows
-STRIDE = 8  # rounds that a GPU plays before it asks whether to go on; stretches are about 27 long at the defaults
+KERNEL_SWITCH = "FEDBANDIT_KERNELS"  # an environment variable: "false" does without kernels of our own
+CUDA_ELSEWHERE = False  # set it before programs are made here for GPUs that are not here
+BLOCK = 128  # rows whose products with others compete at a time on accelerators
 
 
 def argmax(scores: Float[Array, " n"]) -> Int[Array, ""]:
@@ -33,12 +37,10 @@ def _argmax_at_once(scores: Float[Array, "*n m"]) -> Int[Array, "*n"]:
 
 
 def argmax_rows(scores: Float[Array, "n m"]) -> Int[Array, " n"]:
-    """Index of a largest entry of every row of a wide matrix; among equal entries any may win."""
-    return lax.platform_dependent(scores, cpu=_argmax_rows_by_slots, default=_argmax_at_once)
+    """Index of a largest entry of every row of a wide matrix, among equal entries any; for CPUs.
 
-
-def _argmax_rows_by_slots(scores: Float[Array, "n m"]) -> Int[Array, " n"]:
-    """64 neighbouring columns compete side by side first, and only the winners are reduced one by one."""
+    64 neighbouring columns compete side by side first, and only the winners are reduced one by one.
+    """
     n, m = scores.shape
     blocks = -(-m // SLOTS)
     padded = jnp.pad(scores, ((0, 0), (0, blocks * SLOTS - m)), constant_values=-jnp.inf)
@@ -52,6 +54,35 @@ def _argmax_rows_by_slots(scores: Float[Array, "n m"]) -> Int[Array, " n"]:
     return slot + SLOTS * jnp.take_along_axis(block, slot[:, None], axis=1)[:, 0]
 
 
+def argmax_products(rows: Float[Array, "n d"], others: Float[Array, "J d"], absolute: bool) -> Int[Array, " n"]:
+    """Index of the other row that has the largest product with each row, or the largest |product|.
+
+    On accelerators a block of the others at a time, as the n x J products of a whole batch would fill the memory.
+    """
+    size = abs if absolute else lambda products: products
+
+    def at_once(rows: Float[Array, "n d"], others: Float[Array, "J d"]) -> Int[Array, " n"]:
+        # In the order of rows: XLA's product with a transposed factor takes more than twice as long.
+        return argmax_rows(size(lax.optimization_barrier(rows) @ others.T))
+
+    def in_blocks(rows: Float[Array, "n d"], others: Float[Array, "J d"]) -> Int[Array, " n"]:
+        J, d = others.shape
+        blocks = -(-J // BLOCK)
+        padded = jnp.pad(others, ((0, blocks * BLOCK - J), (0, 0))).reshape(blocks, BLOCK, d)
+
+        def compete(best: tuple, block: tuple) -> tuple:
+            i, others = block
+            products = jnp.where(i * BLOCK + jnp.arange(BLOCK) < J, size(rows @ others.T), -jnp.inf)
+            largest, winner = products.max(axis=1), i * BLOCK + _argmax_at_once(products)
+            wins = largest > best[0]
+            return (jnp.where(wins, largest, best[0]), jnp.where(wins, winner, best[1])), None
+
+        start = jnp.full(len(rows), -jnp.inf, rows.dtype), jnp.zeros(len(rows), jnp.int32)
+        return lax.scan(compete, start, (jnp.arange(blocks, dtype=jnp.int32), padded))[0][1]
+
+    return lax.platform_dependent(rows, others, cpu=at_once, default=in_blocks)
+
+
 def matvec(A: Float[Array, "n m"], x: Float[Array, " m"]) -> Float[Array, " n"]:
     """A x: a product on CPU; on accelerators, where that is a kernel of its own, a sum, which fuses with others."""
     return lax.platform_dependent(A, x, cpu=jnp.matmul, default=_matvec_by_sums)
@@ -61,49 +92,133 @@ def _matvec_by_sums(A: Float[Array, "n m"], x: Float[Array, " m"]) -> Float[Arra
     return (A * x[None, :]).sum(axis=1)
 
 
-def map_large(function: Callable[[Any], Any], xs: Any) -> Any:
-    """A function whose results in between are large, along the leading axis: one after another on CPU, or `vmap`.
+def two_products(
+    x: Float[Array, " n"], y: Float[Array, " n"], A: Float[Array, "n m"]
+) -> tuple[Float[Array, " m"], Float[Array, " m"]]:
+    """x A and y A, for which A is read once."""
+    return lax.platform_dependent(x, y, A, cpu=_two_products_at_once, default=_two_products_by_sums)
 
-    All of them together would leave a CPU's cache.
+
+def _two_products_at_once(
+    x: Float[Array, " n"], y: Float[Array, " n"], A: Float[Array, "n m"]
+) -> tuple[Float[Array, " m"], Float[Array, " m"]]:
+    both = jnp.stack([x, y]) @ A
+    return both[0], both[1]
+
+
+def _two_products_by_sums(
+    x: Float[Array, " n"], y: Float[Array, " n"], A: Float[Array, "n m"]
+) -> tuple[Float[Array, " m"], Float[Array, " m"]]:
+    return (A * x[:, None]).sum(axis=0), (A * y[:, None]).sum(axis=0)
+
+
+def with_row(rows: Float[Array, "n *m"], i: Int[Array, ""], row: Float[Array, "*m"]) -> Float[Array, "n *m"]:
+    """The rows with another one at i, in place; i must be the same in all lanes of a batch.
+
+    Of `rows.at[i].set(row)` and what else there is, `vmap` makes a scatter, for which XLA copies all rows first.
     """
-    return lax.platform_dependent(xs, cpu=lambda xs: lax.map(function, xs), default=jax.vmap(function))
+    return _with_row_along(0)(rows, i, row)
+
+
+def _with_row_along(axis: int) -> Callable[..., Any]:
+    """`with_row` of a batch that comes before that axis."""
+
+    @jax.custom_batching.custom_vmap
+    def put(rows: Any, i: Any, row: Any) -> Any:
+        return lax.dynamic_update_index_in_dim(rows, row, i, axis)
+
+    @put.def_vmap
+    def _put(size: int, batched: list[bool], rows: Any, i: Any, row: Any) -> tuple[Any, bool]:
+        assert not batched[1]
+        whole = [
+            x if has else jnp.broadcast_to(x, (size, *x.shape)) for x, has in ((rows, batched[0]), (row, batched[2]))
+        ]
+        return _with_row_along(axis + 1)(whole[0], i, whole[1]), True
+
+    return put
 
 
 def in_turn(function: Callable[..., Any], *arguments: Any) -> Any:
     """A function of one lane: on CPU the lanes of a batch take turns, elsewhere they are side by side.
 
     XLA shares what reads a large array out to threads, even if it takes a microsecond. What a loop writes, it does not.
+    And a lane that takes its turn waits for no other: its loops end, and its branches are taken, as they are its own.
     """
     leaves, structure = jax.tree.flatten(arguments)  # flat, as JAX puts bools into the structure, static in a world
 
     def of_leaves(*leaves: Any) -> Any:
         return function(*jax.tree.unflatten(structure, leaves))
 
-    return lax.platform_dependent(*leaves, cpu=jax.custom_batching.sequential_vmap(of_leaves), default=of_leaves)
+    return lax.platform_dependent(*leaves, cpu=_one_by_one(of_leaves, (), ((),) * len(leaves)), default=of_leaves)
 
 
-def fori_loop(
-    first: Int[Array, ""], end: Int[Array, ""], step: Callable[[Int[Array, ""], Any], Any], carry: Any
-) -> Any:
-    """As lax.fori_loop; on GPUs in strides of a fixed number of steps, of which those beyond the end leave no trace.
+def renewed(outdated: Bool[Array, ""], old: Any, make: Callable[..., Any], *arguments: Any) -> Any:
+    """What `make` makes of the arguments; on CPU, in turn, the old where that is not outdated, as it is the same."""
+    leaves, structure = jax.tree.flatten((old, arguments))
 
-    A GPU returns to the host before every pass of a loop whose end the host does not know: here, once a stride.
+    @jax.jit
+    def anew(*leaves: Any) -> Any:
+        return make(*jax.tree.unflatten(structure, leaves)[1])
+
+    def if_outdated(outdated: Bool[Array, ""], *leaves: Any) -> Any:
+        return lax.cond(outdated, anew, lambda *leaves: jax.tree.unflatten(structure, leaves)[0], *leaves)
+
+    taking_turns = _one_by_one(if_outdated, (), ((),) * (1 + len(leaves)))
+    return lax.platform_dependent(outdated, *leaves, cpu=taking_turns, default=lambda _, *leaves: anew(*leaves))
+
+
+def _one_by_one(function: Callable[..., Any], sizes: tuple[int, ...], axes: tuple[tuple[bool, ...], ...]) -> Any:
+    """As `jax.custom_batching.sequential_vmap`, but one loop for all batches around each other, of these sizes.
+
+    `axes` says which of these each argument has: of the others, all lanes share it.
     """
 
-    def plain(first: Int[Array, ""], end: Int[Array, ""], carry: Any) -> Any:
-        return lax.fori_loop(first, end, step, carry)
+    @jax.custom_batching.custom_vmap
+    def turns(*leaves: Any) -> Any:
+        def turn(i: Int[Array, ""]) -> Any:
+            index = jnp.unravel_index(i, sizes)
+            places = [tuple(j for j, has in zip(index, own, strict=True) if has) for own in axes]
+            return function(*(leaf[at] for leaf, at in zip(leaves, places, strict=True)))
 
-    def strided(first: Int[Array, ""], end: Int[Array, ""], carry: Any) -> Any:
-        def one(i: Int[Array, ""], carry: Any) -> Any:
-            return jax.tree.map(lambda new, old: jnp.where(i < end, new, old), step(i, carry), carry)
+        if not sizes:
+            return function(*leaves)
+        results = lax.map(turn, jnp.arange(math.prod(sizes), dtype=jnp.int32))
+        return jax.tree.map(lambda x: x.reshape(*sizes, *x.shape[1:]), results)
 
-        def stride(moving: tuple) -> tuple:
-            i, carry = moving
-            return i + STRIDE, lax.fori_loop(0, STRIDE, lambda j, carry: one(i + j, carry), carry)
+    @turns.def_vmap
+    def _(size: int, batched: list[bool], *leaves: Any) -> tuple[Any, Any]:
+        around = tuple((has, *own) for has, own in zip(batched, axes, strict=True))
+        results = _one_by_one(function, (size, *sizes), around)(*leaves)
+        return results, jax.tree.map(lambda _: True, results)
 
-        return lax.while_loop(lambda moving: moving[0] < end, stride, (first, carry))[1]
+    return turns
 
-    return lax.platform_dependent(first, end, carry, cuda=strided, rocm=strided, default=plain)
+
+def may_be_cuda() -> bool:
+    """Is there a point in a kernel for CUDA? It takes time to trace one, also where no GPU will ever see it."""
+    wanted = os.environ.get(KERNEL_SWITCH, "true") != "false"
+    return wanted and (CUDA_ELSEWHERE or jax.default_backend() == "gpu")
+
+
+def on_cuda(fast: Callable[..., Any], plain: Callable[..., Any], *operands: Any) -> Any:
+    """A form for CUDA, and one for all other devices."""
+    return lax.platform_dependent(*operands, cuda=fast, default=plain)
+
+
+def when(condition: Bool[Array, ""], function: Callable[[Any], Any], carry: Any) -> Any:
+    """function(carry) if the condition holds, which is the same for a whole batch; else carry.
+
+    On CPU it is a loop of one turn at most: XLA copies what a branch returns, and not what a loop carries.
+    """
+
+    def as_loop(condition: Bool[Array, ""], carry: Any) -> Any:
+        first = condition, carry
+        return lax.while_loop(lambda pair: pair[0], lambda pair: (jnp.zeros_like(pair[0]), function(pair[1])), first)[1]
+
+    def as_branch(condition: Bool[Array, ""], carry: Any) -> Any:
+        return lax.cond(condition, function, lambda carry: carry, carry)
+
+    return lax.platform_dependent(condition, carry, cpu=as_loop, default=as_branch)
 
 
 @jax.custom_batching.custom_vmap

@@ -18,10 +18,11 @@ from fedbandit_jax.papers.verdict import (
     UNDECIDED,
     Row,
     apart,
+    beaten_least,
     decide,
-    decide_all,
     decide_each,
     exponent_figure,
+    percent_below,
 )
 from fedbandit_jax.results import statistics
 from fedbandit_jax.results.numbers import number, with_half
@@ -54,6 +55,10 @@ class Claim:
     why: str = ""  # what is known of the reason, if it does not hold
 
 
+def row(verdict: str, value: float, low: float, high: float, figure: str) -> Row:
+    return {"verdict": verdict, "value": value, "low": low, "high": high, "figure": figure}
+
+
 def agrees(
     label: str, metrics: str | Sequence[str], published: Published, *, per: float = 1.0, what: str = "", why: str = ""
 ) -> Claim:
@@ -69,13 +74,8 @@ def agrees(
         low, high = (100 * (mean + side * half - published.mean) / published.mean for side in (-1, 1))
         differs = 100 * (mean / published.mean - 1)
         verdict = decide(low, high, -100 * NEAR, 100 * NEAR) if low <= 0 <= high else FAILS
-        return {
-            "verdict": verdict if np.isfinite(half) else UNDECIDED,
-            "value": differs,
-            "low": low,
-            "high": high,
-            "figure": f"{with_half(mean, own_half(values))} {what}, {differs:+.1f} % [{low:+.1f}, {high:+.1f}]",
-        }
+        figure = f"{with_half(mean, own_half(values))} {what}, {differs:+.1f} % [{low:+.1f}, {high:+.1f}]"
+        return row(verdict if np.isfinite(half) else UNDECIDED, differs, low, high, figure)
 
     return Claim(f"{label}: {published} {what}", judge, why)
 
@@ -116,16 +116,10 @@ def below(
 
     def judge(results: Results) -> Row:
         pairs = pairs_of(results, label, other, names)
-        found = statistics.paired(pairs)
-        value, low, high = (found[name] for name in ("percent_below", "low", "high"))
+        value, low, high = percent_below(statistics.paired(pairs))
         told = f", {standard_errors(pairs):.1f} standard errors" if errors else ""
-        return {
-            "verdict": decide(low, high, least=0.0),
-            "value": value,
-            "low": low,
-            "high": high,
-            "figure": f"{what} {apart(value, low, high, other)}{told}",
-        }
+        figure = f"{what} {apart(value, low, high, other)}{told}"
+        return row(decide(low, high, least=0.0), value, low, high, figure)
 
     return Claim(f"{label}: {less(what)} than {other}", judge, why)
 
@@ -159,18 +153,9 @@ def below_all(label: str, others: Sequence[str], percent: float, text: str, why:
             rows = [statistics.paired(pairs_of(results, label, other, ["regret"]), confidence) for other in others]
             return pd.DataFrame(rows).assign(other=list(others))
 
-        table = decide_each(comparisons, least=percent)
-        verdict = decide_all(table["word"].tolist())
-        decisive = table[table["word"] == verdict]
-        worst = decisive.loc[decisive["percent_below"].idxmin()]
-        value, low, high = (float(worst[name]) for name in ("percent_below", "low", "high"))
-        return {
-            "verdict": verdict,
-            "value": value,
-            "low": low,
-            "high": high,
-            "figure": f"regret {apart(value, low, high, worst['other'])}",
-        }
+        verdict, worst = beaten_least(decide_each(comparisons, least=percent))
+        value, low, high = percent_below(worst)
+        return row(verdict, value, low, high, f"regret {apart(value, low, high, worst['other'])}")
 
     return Claim(text, judge, why)
 
@@ -179,15 +164,8 @@ def changes(label: str, other: str, least: float, most: float, text: str, why: s
     """The final regret lies between so many percent below another's, paired; negative ones are above it."""
 
     def judge(results: Results) -> Row:
-        found = statistics.paired(pairs_of(results, label, other, ["regret"]))
-        value, low, high = (found[name] for name in ("percent_below", "low", "high"))
-        return {
-            "verdict": decide(low, high, least, most),
-            "value": value,
-            "low": low,
-            "high": high,
-            "figure": f"regret {apart(value, low, high, other)}",
-        }
+        value, low, high = percent_below(statistics.paired(pairs_of(results, label, other, ["regret"])))
+        return row(decide(low, high, least, most), value, low, high, f"regret {apart(value, low, high, other)}")
 
     return Claim(text, judge, why)
 
@@ -209,13 +187,8 @@ def bounded(algorithm: str, metric: str, text: str, bound: Callable[[Any], Any])
         final = results.final()
         final = final[final["algorithm"] == algorithm]
         share = (final[metric] / bound(final)).to_numpy(float)
-        inside = bool((share <= 1).all())
-        return {
-            "verdict": HOLDS if inside else FAILS,
-            "value": 100 * float(share.max()),
-            "low": 100 * float(share.min()),
-            "high": 100 * float(share.max()),
-            "figure": f"{(share <= 1).sum()} of {len(share)} runs; {share.min():.0%} to {share.max():.0%} of the bound",
-        }
+        inside, low, high = share <= 1, float(share.min()), float(share.max())
+        figure = f"{inside.sum()} of {len(share)} runs; {low:.0%} to {high:.0%} of the bound"
+        return row(HOLDS if inside.all() else FAILS, 100 * high, 100 * low, 100 * high, figure)
 
     return Claim(text, judge)

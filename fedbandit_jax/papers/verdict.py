@@ -7,7 +7,7 @@ number: what is true of all is refuted no more often than what is true of one. U
 they speak of other users of the same data too.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -129,11 +129,8 @@ def judge_below(
         return table[table["other"].isin(BASELINES)]
 
     table = decide_each(comparisons, least=percent, confidence=confidence)
-    verdict = decide_all(table["word"].tolist())
-    # The others that make the verdict; among them, the one that FedConPE beats least.
-    decisive = table[table["word"] == verdict]
-    worst = decisive.loc[decisive["percent_below"].idxmin()]
-    value, low, high = (float(worst[name]) for name in ("percent_below", "low", "high"))
+    verdict, worst = beaten_least(table)
+    value, low, high = percent_below(worst)
     return {
         "claim": claim,
         "verdict": verdict,
@@ -143,6 +140,18 @@ def judge_below(
         "least": float(table["percent_below"].min()),
         "figure": f"{what} {apart(value, low, high, worst['other'])}",
     }
+
+
+def beaten_least(table: pd.DataFrame) -> tuple[str, pd.Series]:
+    """The verdict of all comparisons; of the others that make it, the one that is beaten least."""
+    verdict = decide_all(table["word"].tolist())
+    decisive = table[table["word"] == verdict]
+    return verdict, decisive.loc[decisive["percent_below"].idxmin()]
+
+
+def percent_below(found: Mapping[str, Any] | pd.Series) -> tuple[float, float, float]:
+    """A paired comparison's value, low and high."""
+    return float(found["percent_below"]), float(found["low"]), float(found["high"])
 
 
 def apart(value: float, low: float, high: float, other: str) -> str:

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 import fedbandit_jax as fb
 from fedbandit_jax.algorithms.federated.fedconpe import uncertain_directions
-from fedbandit_jax.clocks.elimination import first_state
 from fedbandit_jax.clocks.phases import Clock
+from fedbandit_jax.linalg.eigenvalues import eigenpairs
 from fedbandit_jax.worlds.problem import Problem, sample_problem
 from tests import reference
 
@@ -55,7 +55,7 @@ def run(algorithm, key, problem, checkpoints):
 
 def play_by_phases(algorithm, key, problem):
     """The package's run, one phase at a time: a list of (plan, state at the end, phase)."""
-    state = first_state(problem)
+    state = algorithm.first_state(problem)
     clock = Clock(jnp.int32(1), jnp.zeros((), problem.theta.dtype), problem.horizon)
     steps = []
     while clock.start < problem.horizon:
@@ -294,7 +294,9 @@ def test_the_null_space_is_the_same_in_both_precisions():
         V = turn @ np.diag([1.0, 0.5, 1e-3, share]) @ turn.T
         for dtype in ("float32", "float64"):
             with jax.enable_x64(dtype == "float64"):
-                found = uncertain_directions(jnp.asarray(V, dtype), jnp.asarray(0.1, dtype), jnp.array(True), "skip")
+                eigenvalues, vectors = eigenpairs(jnp.asarray(V, dtype))
+                s = jnp.asarray(0.1, dtype)
+                found = uncertain_directions(eigenvalues, vectors.T, jnp.array(True), s, "skip")
             assert found.uploaded.sum() == uploaded, (share, dtype)
 
 

@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 
 import fedbandit_jax as fb
+from fedbandit_jax.algorithms.clustered import hetofedbandit
 from fedbandit_jax.algorithms.federated.private_fedlinucb import tree_noise
 from fedbandit_jax.clocks.federation import MESSAGES, Setting, Synchronised
-from fedbandit_jax.clocks.rounds import BLOCK, REFRESH
+from fedbandit_jax.clocks.rounds import BLOCK, CHOICES, REFRESH
+from fedbandit_jax.linalg import pooling
 from fedbandit_jax.worlds.stage import uniforms
 from fedbandit_jax.worlds.world import normal
 from tests import reference
@@ -32,6 +34,8 @@ ORACLES = {
     fb.FedLinUCB: reference.fedlinucb,
     fb.PrivateFedLinUCB: reference.private_fedlinucb,
     fb.FCLUB: reference.fclub,
+    fb.FedSupLinUCB: reference.fedsuplinucb,
+    fb.HetoFedBandit: reference.hetofedbandit,
 }
 CASES = [
     ("", fb.DisLinUCB(D=5)),
@@ -57,6 +61,13 @@ CASES = [
     ("one", fb.FCLUB(alpha1=0.4, alpha2=0.4, beta="theory")),
     ("one, redrawn", fb.FCLUB(servers=1, U=1.3, alpha1=0.3)),
     ("two users", fb.FCLUB(servers=2, U=1.2, D=1.1, alpha1=0.6, alpha2=0.6)),
+    ("", fb.FedSupLinUCB(scale=0.25, C=0.3)),
+    ("one", fb.FedSupLinUCB(scale=0.3, mode="sync", D=0.5)),
+    ("one, redrawn", fb.FedSupLinUCB(scale=0.3, C="theory", lam=0.5, sigma=0.5, delta=0.01)),
+    ("clicks", fb.FedSupLinUCB(scale=0.12, mode="sync")),
+    ("two users", fb.HetoFedBandit(T0=12, D=2)),
+    ("redrawn", fb.HetoFedBandit(T0=3, level=0.6, D=2, lam=0.5, **THEORY)),  # fewer pulls than dimensions
+    ("one", fb.HetoFedBandit(T0=7, level=0.6)),
 ]
 COUNTS = ("uploads", "downloads", "scalars_up", "scalars_down")
 
@@ -90,6 +101,18 @@ def private_normals(seed, batches, d):
     return found
 
 
+def random_arms(seed, rounds):
+    """The arm that each client would play at random in each round from 1, as the package draws it."""
+    key = jax.random.fold_in(jax.random.fold_in(keys_of(seed)[1], 0), CHOICES)
+
+    def draw(t, i):
+        word = jax.random.bits(jax.random.fold_in(jax.random.fold_in(key, t), i), (), jnp.uint32)
+        return word.astype(jnp.uint64) * K >> 32
+
+    table = np.asarray(jax.vmap(lambda t: jax.vmap(lambda i: draw(t, i))(jnp.arange(M)))(jnp.arange(rounds)))
+    return lambda i, t: int(table[t - 1, i])
+
+
 def expected(algorithm, world, seed=0, rounds=T):
     given = algorithm.hyperparameters()
     if isinstance(algorithm, fb.AsyncLinUCB):
@@ -97,6 +120,8 @@ def expected(algorithm, world, seed=0, rounds=T):
         given |= {name: gamma if given[name] is None else given[name] for name in ("gamma_U", "gamma_D")}
     if isinstance(algorithm, fb.PrivateFedLinUCB):
         given |= private_normals(seed, rounds + 1 if algorithm.batch == "theory" else rounds // algorithm.batch + 1, 4)
+    if isinstance(algorithm, fb.HetoFedBandit):
+        given["explore"] = random_arms(seed, rounds)
     clients, who = federation_of(world, seed, rounds)
     return ORACLES[type(algorithm)](clients, who, **given, S=np.linalg.norm(CATALOG.users, axis=1).max())
 
@@ -116,6 +141,11 @@ def test_every_round_equals_the_oracle(world, algorithm):
     with jax.enable_x64(True):
         wanted = expected(algorithm, WORLDS[world])
     assert wanted.uploads[-1] > 0
+    if isinstance(algorithm, fb.FedSupLinUCB):
+        assert set(wanted.phases) == {0, 1, 2}, "a layer in which nobody plays"
+    if isinstance(algorithm, fb.HetoFedBandit):
+        assert len(wanted.phases[0]["cliques"]) > 1
+        assert wanted.downloads[-1] > 0
     check(found, wanted)
 
 
@@ -204,6 +234,45 @@ def test_recomputing_from_sums_changes_nothing():
         wanted = expected(algorithm, WORLDS[""], rounds=rounds)
     assert np.isin([2047, 2100], np.searchsorted(wanted.uploads, wanted.uploads)).sum() < 2
     check(found, wanted)
+
+
+# ------------------------------------------------------------------------------------------------------------ cliques
+
+
+def test_cliques_and_their_queue_equal_the_oracle():
+    """Of random graphs; whoever is wanted waits in line, and one is served after each round."""
+    rng, M = np.random.default_rng(3), 6
+    form, enqueue = jax.jit(hetofedbandit.first_cliques), jax.jit(hetofedbandit.enqueue)
+    for _ in range(30):
+        half = np.triu(rng.random((M, M)) < 0.6, 1)
+        joined = half | half.T | np.eye(M, dtype=bool)
+        rows = np.asarray(form(joined))
+        found = [np.flatnonzero(row).tolist() for row in rows if row.any()]
+        assert found == reference.first_cliques(joined)
+        line, places = [], np.full(M, M, np.int32)
+        for _ in range(8):
+            wanted = (rng.random((M, M)) < 0.1) & rows.T
+            line += dict.fromkeys(k for _, k in np.argwhere(wanted).tolist() if k not in line)
+            places = np.asarray(enqueue(places, wanted))
+            assert np.argsort(places, kind="stable")[: len(line)].tolist() == line
+            assert (places < M).sum() == len(line)
+            line, places = line[1:], np.where((places > 0) & (places < M), places - 1, M).astype(np.int32)
+
+
+@pytest.mark.parametrize(("dtype", "rtol"), [("float64", 1e-9), ("float32", 2e-3)])
+def test_p_values_equal_the_oracle(dtype, rtol):
+    """Also of fewer observations than dimensions."""
+    rng, d, sigma = np.random.default_rng(5), 4, 0.5
+    with jax.enable_x64(dtype == "float64"):
+        p_value = jax.jit(hetofedbandit.homogeneity)
+        for n, m in [(9, 20), (2, 3), (1, 2), (6, 2), (3, 12)]:
+            theta, pair = rng.normal(size=d), []
+            for count in (n, m):
+                x = rng.normal(size=(count, d))
+                pair.append(reference.Sums(x.T @ x, x.T @ (x @ theta + sigma * rng.normal(size=count)), count))
+            given = [pooling.Sums(*(jnp.asarray(v, dtype) for v in (one.V, one.b, np.zeros(d), one.n))) for one in pair]
+            wanted = reference.homogeneity(*pair, sigma)
+            assert float(p_value(*given, jnp.asarray(sigma, dtype))) == pytest.approx(wanted, rel=rtol)
 
 
 # ------------------------------------------------------------------------------------------------------ known figures

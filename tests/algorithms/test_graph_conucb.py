@@ -65,7 +65,7 @@ def test_first_directions_are_singular_vectors(monkeypatch):
     key_terms, near = rng.normal(size=(9, 4)), (rng.random((9, 9)) < 0.6) | np.eye(9, dtype=bool)
     near[2] = True
     with jax.enable_x64(True):
-        found = np.asarray(graph.first_directions(jnp.asarray(key_terms), jnp.asarray(near)))
+        found = np.asarray(graph.first_directions(graph.grams_of_neighbours(jnp.asarray(key_terms), jnp.asarray(near))))
     for row, mask in zip(found, near, strict=True):
         values, vectors = np.linalg.eigh(key_terms[mask].T @ key_terms[mask])
         np.testing.assert_allclose(np.outer(row, row), values[-1] * np.outer(vectors[:, -1], vectors[:, -1]), atol=1e-9)
@@ -93,7 +93,7 @@ def test_designs_are_optimal(case):
     with jax.enable_x64(True):
         terms, links = jnp.asarray(key_terms), jnp.asarray(links_of(weights))
         of = {word: fb.GraphConUCB(design=word).context(terms, links) for word in ("graph", "G", "D")}
-        directions = graph.first_directions(terms, of["G"].similarity != 0)
+        directions = graph.first_directions(of["G"].grams)
     np.testing.assert_array_equal(of["G"].weights, of["D"].weights)
     for word, rows in (("G", key_terms), ("graph", np.asarray(directions))):
         pi = np.asarray(of[word].weights)

@@ -11,6 +11,7 @@ import pytest
 
 import fedbandit_jax as fb
 from fedbandit_jax.engine import program as engine
+from fedbandit_jax.linalg import portable
 
 THEORY = {"alpha": "theory"}
 PHASE_WORDS = ({"sigma": 0.1, "rounding": "unbiased"}, {"design_method": "frank-wolfe"}, {"design_method": "optax"})
@@ -47,6 +48,7 @@ VARIANTS = {  # hyperparameters that make other programs: words, and None for a 
     "DisLinUCB": ({}, THEORY | {"D": 3.0}),
     "AsyncLinUCB": ({}, THEORY | {"gamma_U": 2.0}),
     "FedLinUCB": ({}, THEORY | {"beta": "theory"}),
+    "FedSupLinUCB": ({}, {"mode": "sync", "C": "theory", "D": 3.0, "sigma": 0.1}),
     "PrivateFedLinUCB": (
         {},
         {"privacy": "none", "alpha": 0.5, "lam": 1.0},
@@ -54,14 +56,22 @@ VARIANTS = {  # hyperparameters that make other programs: words, and None for a 
         {"privacy": "sdp-vector-sum", "batch": "theory"},
     ),
     "FCLUB": ({}, {"servers": 2, "beta": "theory"}),
+    "HetoFedBandit": ({}, THEORY | {"D": 3.0, "sigma": 0.1}),
     "Uniform": ({},),
 }
+KERNEL = "__gpu$xla.gpu.triton"  # not a library's: linalg/pulls.py
 ALLOWED = {  # library calls, by platform; a new one must exist there, and be fit for batches
-    "cuda": {"cusolver_potrf_ffi", "cusolver_geqrf_ffi", "cusolver_orgqr_ffi", "cusolver_syevd_ffi"},
+    "cuda": {"cusolver_potrf_ffi", "cusolver_geqrf_ffi", "cusolver_orgqr_ffi", "cusolver_syevd_ffi", KERNEL},
     "tpu": {"Qr", "ProductOfElementaryHouseholderReflectors", "Eigh"},
 }
 FLOAT64 = re.compile(r"\bf64\b|xf64>")
-CALLS = re.compile(r"custom_call @([\w.$]+)")
+CALLS = re.compile(r"custom_call @\"?([\w.$]+)")
+
+
+@pytest.fixture(autouse=True)
+def forms_for_gpus(monkeypatch):
+    """Programs are traced as where a GPU is."""
+    monkeypatch.setattr(portable, "CUDA_ELSEWHERE", True)
 
 
 def cases():
@@ -70,6 +80,12 @@ def cases():
             label = ", ".join(f"{k}={'function' if callable(v) else v}" for k, v in words.items())
             for dtype in ("float32", "float64") if i == 0 else ("float32",):  # words and precision do not meet
                 yield pytest.param(name, words, dtype, id=f"{name}({label}) {dtype}")
+
+
+def plays_in_a_kernel(name, words):
+    if name in ("CLiSK", "CLiME", "CLiSKME"):  # "theory" is a matter of log det V with them
+        return words.get("alpha") != "theory"
+    return name in ("LinUCB", "ArmCon", "ConLinUCB", "DisLinUCB", "AsyncLinUCB", "PrivateFedLinUCB")
 
 
 def make_program(algorithm, catalog, dtype=np.float32, world=None):
@@ -104,12 +120,19 @@ def test_programs_lower_for_accelerators(catalog, name, words, dtype):
     with jax.enable_x64(dtype == "float64"):
         algorithm = fb.REGISTRY[name](**words).prepare(500)
         program, arguments = make_program(algorithm, catalog, np.dtype(dtype).type, algorithm.home())
-        exported = jax.export.export(program, platforms=["cuda", "tpu"])(*arguments)
-    text, outputs = exported.mlir_module(), exported.out_avals
+        in_a_kernel = dtype == "float32" and plays_in_a_kernel(name, words)
+        together = [["cuda"], ["tpu"]] if in_a_kernel else [["cuda", "tpu"]]  # JAX lowers a kernel for all of them
+        unchecked = [jax.export.DisabledSafetyCheck.custom_call(KERNEL)]  # of no use to another release of JAX
+        exported = [
+            jax.export.export(program, platforms=platforms, disabled_checks=unchecked)(*arguments)
+            for platforms in together
+        ]
+    text, outputs = "".join(one.mlir_module() for one in exported), exported[0].out_avals
     assert {str(x.dtype) for x in outputs} == {dtype}
     assert (2, 10) in [x.shape for x in outputs]
     targets = set(CALLS.findall(text))
     assert targets <= ALLOWED["cuda"] | ALLOWED["tpu"]
+    assert (KERNEL in targets) == in_a_kernel
     assert bool(FLOAT64.search(text)) == (dtype == "float64")
     products = [line for line in text.splitlines() if "stablehlo.dot_general" in line]
     assert all("precision = [HIGHEST, HIGHEST]" in line for line in products), "rounded to a few digits there"

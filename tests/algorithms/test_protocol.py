@@ -45,8 +45,10 @@ ALGORITHMS = [
     fb.DisLinUCB(D=3.0),
     fb.AsyncLinUCB(gamma=2.0),
     fb.FedLinUCB(alpha=0.3),
+    fb.FedSupLinUCB(),
     fb.PrivateFedLinUCB(privacy="ldp", eps=200.0, scale=0.1),
     fb.FCLUB(),
+    fb.HetoFedBandit(T0=20, D=3.0),
     fb.Uniform(),
 ]
 every_algorithm = pytest.mark.parametrize("algorithm", ALGORITHMS, ids=lambda a: f"{a.title}-{getattr(a, 'alpha', '')}")

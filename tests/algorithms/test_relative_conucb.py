@@ -9,6 +9,7 @@ import pytest
 
 import fedbandit_jax as fb
 from fedbandit_jax.algorithms.conversational import relative_conucb as relative
+from fedbandit_jax.algorithms.conversational.conucb import credits_of
 from fedbandit_jax.clocks.schedule import Schedule
 from fedbandit_jax.worlds.stage import SIDES, uniforms
 from fedbandit_jax.worlds.world import normal
@@ -39,7 +40,8 @@ def test_the_best_pair_is_the_best_of_all(seed, share):
     pairs = [(k, other) for k in allowed for other in allowed if k < other] or [(41, 41)]
     best = max(pairs, key=lambda pair: credit(terms[pair[0]] - terms[pair[1]], inverse, onto_arms))
     with jax.enable_x64(True):
-        found = relative.best_difference(*(jnp.asarray(x) for x in (terms, mask, inverse, onto_arms.T @ onto_arms)))
+        terms, inverse, shadow = (jnp.asarray(x) for x in (terms, inverse, onto_arms.T @ onto_arms))
+        found = relative.best_difference(terms, jnp.asarray(mask), credits_of(terms, inverse, shadow), shadow)
     assert tuple(map(int, found)) == best
 
 
@@ -47,9 +49,10 @@ def test_equal_pairs_go_to_the_first():
     """Four key terms at the corners of a square, in a world that knows nothing: both diagonals are as good."""
     terms = jnp.array([[1.0, 0], [0, 1], [-1, 0], [0, -1]])
     eye, mask = jnp.eye(2), jnp.ones(4, bool)
-    assert tuple(map(int, relative.best_difference(terms, mask, eye, eye))) == (0, 2)
+    credits = credits_of(terms, eye, eye)
+    assert tuple(map(int, relative.best_difference(terms, mask, credits, eye))) == (0, 2)
     lanes = jax.vmap(relative.best_difference, in_axes=(None, 0, None, None))(
-        terms, jnp.array([[1, 1, 1, 1], [0, 1, 1, 1], [0, 0, 0, 1]], bool), eye, eye
+        terms, jnp.array([[1, 1, 1, 1], [0, 1, 1, 1], [0, 0, 0, 1]], bool), credits, eye
     )
     np.testing.assert_array_equal(lanes, [[0, 1, 3], [2, 3, 3]])
 

@@ -11,7 +11,6 @@ import pytest
 
 import fedbandit_jax as fb
 from fedbandit_jax.algorithms.conversational.conlinucb import spanner_pick
-from fedbandit_jax.clocks.elimination import first_state
 from fedbandit_jax.clocks.phases import Clock
 from fedbandit_jax.clocks.rounds import REFRESH
 from fedbandit_jax.clocks.schedule import Schedule
@@ -270,7 +269,7 @@ def test_phase_eliminations_meet_the_same_pulls():
         problem, key = make_problem(6, clients=3, arms=14), jax.random.key(1)
         clock = Clock(jnp.int32(2), jnp.zeros(()), problem.horizon)
         algorithms = (fb.FedConPE(), fb.FedLinPE(), fb.LinPE())
-        plans = [a.plan(key, problem, clock, first_state(problem)) for a in algorithms]
+        plans = [a.plan(key, problem, clock, a.first_state(problem)) for a in algorithms]
         for plan in plans[1:]:
             np.testing.assert_array_equal(plan.random.pulls, plans[0].random.pulls)
             np.testing.assert_array_equal(plan.random.rounding, plans[0].random.rounding)

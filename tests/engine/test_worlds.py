@@ -79,7 +79,7 @@ REFUSED = {
         "answers='max'": "compares key terms as vectors",
         "candidates='related'": "asks about any key term",
     },
-    **{name: {} for name in ("DisLinUCB", "AsyncLinUCB", "FedLinUCB", "FCLUB")},
+    **{name: {} for name in ("DisLinUCB", "AsyncLinUCB", "FedLinUCB", "FedSupLinUCB", "FCLUB", "HetoFedBandit")},
 }
 ONE_EACH = {type(algorithm).__name__: algorithm for algorithm in reversed(ALGORITHMS)}
 each_algorithm = pytest.mark.parametrize("name", REFUSED)

@@ -371,6 +371,26 @@ def test_both_routes_of_whitening_find_the_same_span(dtype):
             np.testing.assert_allclose(basis @ basis.T, span @ span.T, atol=exact.slack, err_msg=name)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("least", [1.0, 1e-2, 1e-4, 0.0])
+def test_both_routes_whiten_many_arms(least, dtype):
+    """More arms than a GPU turns into a Q by reflections, with directions down to little or nothing."""
+    rng, n, d = np.random.default_rng(5), 300, 40
+    scales = np.geomspace(1, least, d) if least else np.repeat([1.0, 0.0], [d // 4, d - d // 4])
+    arms = unit(rng.normal(size=(n, d)) * scales @ np.linalg.qr(rng.normal(size=(d, d)))[0]).astype(dtype)
+    eps = np.finfo(dtype).eps
+    with jax.enable_x64(dtype == "float64"):
+        routes = [jax.tree.map(np.asarray, jax.jit(f)(arms)) for f in (pivoted_qr, alternating_qr)]
+    spans = []
+    for Q, diagonal in routes:
+        counted = diagonal > RESOLUTION[dtype] * diagonal.max()
+        assert counted.sum() == (d if least else d // 4)
+        basis = Q[:, counted].astype(np.float64)
+        np.testing.assert_allclose(basis.T @ basis, np.eye(counted.sum()), atol=30 * eps)
+        spans.append(basis @ basis.T)
+    np.testing.assert_allclose(spans[0], spans[1], atol=30 * eps / max(least, 1e-2 if least == 0 else 0))
+
+
 # ------------------------------------------------------------------------------------------------- properties
 
 

@@ -5,7 +5,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from fedbandit_jax.linalg.eigenvalues import by_eigh, by_pivots, least_squares
+from fedbandit_jax.linalg.eigenvalues import (
+    FEW,
+    by_lapack,
+    by_reflections,
+    eigenpairs,
+    eigenpairs_of_rows,
+    least_squares,
+)
 
 MATRICES = {
     "random": lambda d, rng: rng.normal(size=(d, d)),
@@ -19,7 +26,7 @@ MATRICES = {
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("d", [1, 2, 12])
+@pytest.mark.parametrize("d", [1, 2, 3, 12])
 def test_it_equals_numpys(d, dtype):
     """To rounding, which is relative to the largest eigenvalue."""
     rng = np.random.default_rng(d)
@@ -28,16 +35,47 @@ def test_it_equals_numpys(d, dtype):
     expected = np.linalg.eigvalsh(symmetric.astype(np.float64))
     allowed = 4 * d * np.finfo(dtype).eps * np.abs(expected).max(axis=1)
     with jax.enable_x64(dtype == np.float64):
-        for form in (by_pivots, by_eigh):
+        for form in (by_lapack, by_reflections):
             found = np.asarray(jax.jit(jax.vmap(form))(jnp.asarray(symmetric)))
             assert found.dtype == dtype
             assert (np.abs(found - expected[:, 0]) <= allowed).all(), form.__name__
 
 
-def test_nan_comes_through():
+@pytest.mark.parametrize("form", [by_lapack, by_reflections])
+def test_nan_comes_through(form):
     matrix = np.eye(4, dtype=np.float32)
-    matrix[2, 1] = np.nan
-    assert np.isnan(jax.jit(by_pivots)(jnp.asarray(matrix)))
+    matrix[2, 1] = matrix[1, 2] = np.nan
+    assert np.isnan(jax.jit(form)(jnp.asarray(matrix)))
+
+
+# ------------------------------------------------------------------------------------------------- pairs of few rows
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("rows", [1, 4, FEW, FEW + 1, 60])
+def test_pairs_of_few_rows_are_those_of_their_matrix(rows, dtype):
+    """The same eigenvalues, null space and basis of it; also of rows that repeat each other."""
+    rng, n, d = np.random.default_rng(rows), 100, 50
+    x = rng.normal(size=(n, d))
+    x /= np.linalg.norm(x, axis=1, keepdims=True)
+    x[rng.permutation(n)[:20]] = x[0]
+    weights = np.zeros(n)
+    weights[rng.permutation(n)[:rows]] = rng.uniform(0.5, 1.5, rows)
+    if rows == 4:
+        x[np.flatnonzero(weights)[:2]] = x[0]
+    with jax.enable_x64(dtype == np.float64):
+        given = jnp.asarray(x, dtype), jnp.asarray(weights, dtype)
+        V = np.einsum("n,ni,nj->ij", np.asarray(given[1]), np.asarray(given[0]), np.asarray(given[0]))
+        values, vectors = map(np.asarray, jax.jit(eigenpairs_of_rows)(*given))
+        expected, basis = map(np.asarray, jax.jit(eigenpairs)(jnp.asarray(V)))
+    eps = np.finfo(dtype).eps
+    np.testing.assert_allclose(values, expected, atol=40 * eps)
+    np.testing.assert_allclose(vectors.T @ vectors, np.eye(d), atol=1e3 * eps)
+    np.testing.assert_allclose(vectors @ np.diag(values) @ vectors.T, V, atol=100 * eps)
+    null = values == 0
+    assert null.sum() == d - np.linalg.matrix_rank(x[weights > 0])
+    np.testing.assert_array_equal(null, expected == 0)
+    np.testing.assert_allclose(vectors[:, null], basis[:, null], atol=1e5 * eps)  # the last ones hang on little
 
 
 # ------------------------------------------------------------------------------------------------ least squares

@@ -69,3 +69,29 @@ def test_lanes_that_take_turns_do_what_they_do_side_by_side():
     found = jax.jit(jax.vmap(jax.vmap(lambda i: portable.in_turn(rows, pool, i))))(index)
     np.testing.assert_array_equal(found, pool[index])
     assert "scan" in str(jax.make_jaxpr(jax.vmap(lambda i: portable.in_turn(rows, pool, i)))(index[:, 0]))
+
+
+@pytest.mark.parametrize("absolute", [True, False])
+@pytest.mark.parametrize("J", [1, 100, portable.BLOCK, 3 * portable.BLOCK + 7])
+def test_the_largest_product_is_found_in_blocks_too(J, absolute, monkeypatch):
+    rng = np.random.default_rng(J)
+    rows, others = (jnp.asarray(rng.normal(size=(n, 6)), jnp.float32) for n in (40, J))
+    products = np.asarray(rows) @ np.asarray(others).T
+    expected = (np.abs(products) if absolute else products).argmax(axis=1)
+    np.testing.assert_array_equal(jax.jit(portable.argmax_products, static_argnums=2)(rows, others, absolute), expected)
+    monkeypatch.setattr(jax.lax, "platform_dependent", lambda *operands, cpu, default: default(*operands))
+    np.testing.assert_array_equal(portable.argmax_products(rows, others, absolute), expected)
+
+
+def test_only_what_is_outdated_is_made_anew(monkeypatch):
+    """Else the old is kept, which shows here as it is not what would be made; accelerators make all of it anew."""
+    outdated = jnp.asarray(np.random.default_rng(0).random((4, 3)) < 0.5)
+    old, x = jnp.full((4, 3), -1.0), jnp.arange(12.0).reshape(4, 3)
+
+    def renew():
+        one = lambda outdated, old, x: portable.renewed(outdated, old, lambda x, y: x + y, x, jnp.float32(1))  # noqa: E731
+        return jax.vmap(jax.vmap(one))(outdated, old, x)
+
+    np.testing.assert_array_equal(renew(), jnp.where(outdated, x + 1, -1))
+    monkeypatch.setattr(jax.lax, "platform_dependent", lambda *operands, cpu, default: default(*operands))
+    np.testing.assert_array_equal(renew(), x + 1)

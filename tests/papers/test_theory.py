@@ -10,6 +10,7 @@ import scipy.stats
 
 import fedbandit_jax as fb
 from fedbandit_jax.algorithms.federated import fedconpe
+from fedbandit_jax.linalg.eigenvalues import eigenpairs
 from fedbandit_jax.papers.theory import bounds as theory
 from fedbandit_jax.papers.theory import checks
 from fedbandit_jax.papers.verdict import FAILS, HOLDS, UNDECIDED
@@ -59,15 +60,15 @@ def test_the_counterexample_to_the_eigenvalue_lemma():
     assert offered == pytest.approx(0.9), "Assumption 2 holds, and no more than that"
     s = fedconpe.wanted_information(jnp.float32(0.5), 2, algorithm.N)
     assert float(s) == pytest.approx(0.375)
-    V = jnp.diag(jnp.array([0, 0.6], jnp.float32))
-    pairs = fedconpe.uncertain_directions(V, s, jnp.array(True))
+    eigenvalues, eigenvectors = eigenpairs(jnp.diag(jnp.array([0, 0.6], jnp.float32)))
+    pairs = fedconpe.uncertain_directions(eigenvalues, eigenvectors.T, jnp.array(True), s)
     assert pairs.uploaded.tolist() == [True, False]
     vectors = jnp.asarray(key_terms, jnp.float32)
-    nearest = fedconpe.nearest_key_terms(pairs.eigenvectors[None], vectors, "absolute")[0]
+    nearest = fedconpe.nearest_key_terms(pairs.eigenvectors, vectors, "absolute")
     k = np.asarray(vectors[nearest[0]], float)
     np.testing.assert_allclose(np.abs(k), [0.9, 0.436], atol=1e-3)
     terms = fedconpe.KeyTerms(pairs.uploaded, nearest, vectors[nearest], jnp.zeros(2, jnp.float32))
-    assert float(algorithm.augmented_lambda_min(V, pairs, terms, s)) == pytest.approx(0.29175, abs=1e-4)
+    assert float(algorithm.augmented_lambda_min(pairs, terms, s)) == pytest.approx(0.29175, abs=1e-4)
     added = 0.375 / 0.9**2 * np.outer(k, k)
     assert np.linalg.eigvalsh(np.diag([0, 0.6]) + added)[0] == pytest.approx(0.29175, abs=1e-4)
     assert np.linalg.eigvalsh(np.diag([0, 0.6]) + np.diag(np.diag(added)))[0] == pytest.approx(0.375)

@@ -25,7 +25,9 @@ from tests.reference.federated import (
     private_fedlinucb,
     private_noise,
 )
+from tests.reference.federated_cliques import first_cliques, hetofedbandit, homogeneity
 from tests.reference.federated_clusters import fclub
+from tests.reference.federated_layers import fedsuplinucb
 from tests.reference.federated_phases import PhaseRun, delb, fedpe, fedpe_alpha
 from tests.reference.linalg import (
     barycentric_spanner,
@@ -70,9 +72,13 @@ __all__ = [
     "fedlinucb",
     "fedpe",
     "fedpe_alpha",
+    "fedsuplinucb",
+    "first_cliques",
     "frank_wolfe",
     "graph_conucb",
+    "hetofedbandit",
     "hier_linucb",
+    "homogeneity",
     "linpe",
     "linucb",
     "maco",

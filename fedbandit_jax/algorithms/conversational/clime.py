@@ -19,7 +19,7 @@ from fedbandit_jax.clocks.phases import CEIL_SLACK
 from fedbandit_jax.clocks.schedule import Schedule
 from fedbandit_jax.linalg import regression
 from fedbandit_jax.linalg.eigenvalues import eigenpairs
-from fedbandit_jax.linalg.portable import any_lane
+from fedbandit_jax.linalg.portable import any_lane, largest_of_lanes
 from fedbandit_jax.linalg.regression import Ridge
 from fedbandit_jax.worlds.catalog import Catalog
 from fedbandit_jax.worlds.world import World
@@ -108,8 +108,15 @@ class CLiME(LinUCB):
 
         def talk(state: Ridge, vectors: Float[Array, "d d"], times: Float[Array, " d"]) -> tuple[Ridge, Info]:
             numbers = jnp.arange(times.size, dtype=jnp.int32)
-            # One direction after another: products of all of them and all key terms would be large.
-            terms, rows = lax.map(lambda at: self.near(client, at[0], questions.key(at[1])), (vectors.T, numbers))
+
+            # One direction after another: products of all of them and all key terms would be large. Those that lack
+            # something come first, as eigenvalues ascend.
+            def look_near(i: Int[Array, ""], found: tuple) -> tuple:
+                term, row = self.near(client, vectors[:, i], questions.key(i))
+                return found[0].at[i].set(term), found[1].at[i].set(row)
+
+            nothing_yet = (jnp.zeros_like(numbers), jnp.zeros_like(vectors))
+            terms, rows = lax.fori_loop(0, largest_of_lanes((times > 0).sum(dtype=jnp.int32)), look_near, nothing_yet)
             sums = jax.vmap(lambda *given: self.answers(questions, *given))(numbers, terms, rows, times)
             # Questions do not count as observations, so that these tell the round.
             asked = self.refresh(regression.observe_sums(state, rows, times, sums), client)

@@ -15,6 +15,7 @@ from fedbandit_jax.clocks.rounds import Client, Info, Questions, RoundAlgorithm
 from fedbandit_jax.linalg import logistic, regression
 from fedbandit_jax.linalg.logistic import Logistic
 from fedbandit_jax.linalg.portable import argmax, matvec
+from fedbandit_jax.linalg.sampling import random_words
 from fedbandit_jax.linalg.spanner import Spanner, barycentric_spanner
 
 
@@ -110,18 +111,24 @@ class ConDuel(RoundAlgorithm):
         lots = draw_lots(key, len(client.arms))
         means = matvec(client.arms, state.duels.theta)
         squares = jnp.maximum(state.squares if client.fixed else squared_distances(client.arms, state.inverse), 0)
-        # Symmetric, so that the arms to beat may come first: reductions are faster over the first axis.
-        upper = means[None, :] - means[:, None] + self.alpha * jnp.sqrt(squares)
-        candidates = client.mask & ((upper >= 0) | ~client.mask[:, None]).all(axis=0)
+        # Squared and added up by a product, as XLA shares roots and reductions of so many numbers out to threads.
+        behind = jnp.where(client.mask, means, -jnp.inf)[None, :] - means[:, None]  # padding is ahead of nobody
+        beaten = (behind * jnp.abs(behind) > self.alpha**2 * squares).astype(means.dtype)
+        candidates = client.mask & (matvec(beaten, jnp.ones_like(means)) == 0)
         first = one_of(candidates, lots)
         second = argmax(jnp.where(candidates, squares[first], -jnp.inf))
         return jnp.where(state.rounds < self.length, two_of(client.mask, lots), jnp.stack([first, second]))
 
     def learn(self, state: State, client: Client, arm: Int[Array, " 2"], reward: Float[Array, ""]) -> State:
         state = self.observe(state, client, client.arms[arm[0]] - client.arms[arm[1]], reward)
-        # Nothing but the clock decides this, so it is a branch, also in a batch.
         due = (state.rounds < self.every) | (state.unfitted >= self.every)
-        theta = lax.cond(due, lambda duels: logistic.fit(duels, self.lam).theta, lambda duels: duels.theta, state.duels)
+        # The clock alone decides this. A loop of no or one pass, as a branch would copy the window in every round.
+        theta = lax.fori_loop(
+            0,
+            due.astype(jnp.int32),
+            lambda _, theta: logistic.fit(state.duels._replace(theta=theta), self.lam).theta,
+            state.duels.theta,
+        )
         return state._replace(
             duels=state.duels._replace(theta=theta),
             rounds=state.rounds + 1,
@@ -196,7 +203,7 @@ def of_pairs(client: Client, inverse: Float[Array, "d d"]) -> Float[Array, "..."
 
 def draw_lots(key: Key[Array, ""], n: int) -> Float[Array, " n"]:
     """A number for each of n, in float32 so that both precisions play the same run; fewer are a prefix of more."""
-    return jax.random.uniform(key, (n,), jnp.float32)
+    return (random_words(key[None], n)[:, 0] >> 9).astype(jnp.float32) * 2.0**-23
 
 
 def one_of(mask: Bool[Array, " n"], lots: Float[Array, " n"]) -> Int[Array, ""]:

@@ -8,21 +8,23 @@ from jax import lax
 from jaxtyping import Array, Float, Int, Key
 
 from fedbandit_jax._parameters import Between, Hyperparameter, param
+from fedbandit_jax.algorithms.linucb import LinUCB
 from fedbandit_jax.clocks.base import MadeFor
 from fedbandit_jax.clocks.rounds import Client, Info, Questions, RoundAlgorithm, ask_in_turn
-from fedbandit_jax.linalg import pooling, regression
-from fedbandit_jax.linalg.portable import argmax, matvec
-from fedbandit_jax.linalg.regression import Ridge, learn_pull
+from fedbandit_jax.linalg import regression, spread
+from fedbandit_jax.linalg.portable import argmax
+from fedbandit_jax.linalg.spread import Spread
+
+Square = Float[Array, "d d"]
 
 
 class State(NamedTuple):
     """Arm level: M = (1-lam) I + lam sum x x', theta = M^-1 (lam sum x r + (1-lam) theta_t). Key-term level: Mt."""
 
-    ridge: Ridge  # arm level; its extra moment is (1-lam) theta_t
+    level: Spread  # arm level, with x' M^-1 Mt^-1 M^-1 x of the arms; its extra moment is (1-lam) theta_t
     gram: Float[Array, "d d"]  # sum k k'
     moment: Float[Array, " d"]  # sum k r
     inverse: Float[Array, "d d"]  # Mt^-1 = (lam_t I + sum k k')^-1
-    spread: Float[Array, "*K"]  # x' M^-1 Mt^-1 M^-1 x of every arm of a fixed set, or else the matrix itself
     questions: Float[Array, ""]  # asked so far
 
 
@@ -58,97 +60,62 @@ class ConUCB(RoundAlgorithm):
     sigma: Hyperparameter = param(None, low=0, ends="[)")
     schedule: Hyperparameter = "log"
 
+    def clients_per_core(self, arms: int, dim: int) -> int:
+        """As of LinUCB: rounds do not touch what the state has more, but for a column of spreads."""
+        return LinUCB().clients_per_core(arms, dim)
+
     def start(self, client: Client) -> State:
-        ridge = regression.start(client.arms, 1 - self.lam, fixed=client.fixed)
-        zero = jnp.zeros_like(ridge.inverse)
-        inverse = jnp.eye(len(zero), dtype=zero.dtype) / self.lam_t
-        # Unit arms start with the same spread, exactly, so that ties break by index.
-        spread = ridge.widths if client.fixed else ridge.inverse
-        return State(ridge, zero, zero[0], inverse, spread / ((1 - self.lam) * self.lam_t), zero[0, 0])
+        level = spread.start(client.arms, 1 - self.lam, self.lam_t, fixed=client.fixed)
+        zero = jnp.zeros_like(level.ridge.inverse)
+        return State(level, zero, zero[0], jnp.eye(len(zero), dtype=zero.dtype) / self.lam_t, zero[0, 0])
 
     def choose(self, state: State, client: Client, key: Key[Array, ""]) -> Int[Array, ""]:
         alpha, alpha_t = self.radii(state, client)
-        means, widths = regression.means_and_widths(state.ridge, client.arms)
-        spread = state.spread
-        if not client.fixed:
-            first = 1 / (state.ridge.prior**2 * self.lam_t)
-            spread = regression.rounded_to(first, regression.quadratic_forms(client.arms, state.spread))
-        lengths, lengths_t = regression.square_root(widths), regression.square_root(spread)
+        means, widths, spreads = spread.means_widths_and_spread(state.level, client.arms, self.lam_t)
+        lengths, lengths_t = regression.square_root(widths), regression.square_root(spreads)
         scores = means + self.lam * alpha * lengths + (1 - self.lam) * alpha_t * lengths_t
         return argmax(jnp.where(client.mask, scores, -jnp.inf))
 
     def learn(self, state: State, client: Client, arm: Int[Array, ""], reward: Float[Array, ""]) -> State:
-        """With u = M^-1 x and v = M^-1 Mt^-1 u, M^-1 Mt^-1 M^-1 changes by -g (u v' + v u') + g^2 (u' Mt^-1 u) u u'."""
-        update = regression.update_of_pull(state.ridge, client.arms, arm, self.lam)
-        g, u = update.gain, update.u
-        w = matvec(state.inverse, u)
-        v = matvec(state.ridge.inverse, w)
-        if update.projections is not None:
-            along, across = update.projections, matvec(client.arms, v)
-            change = g * along * (g * state.spread[arm] * along - 2 * across)  # u' Mt^-1 u is the arm's own spread
-        else:
-            half = g * jnp.outer(u, g * (u @ w) / 2 * u - v)
-            change = half + half.T
-        ridge = learn_pull(state.ridge, update, client.arms, arm, reward)
-        return state._replace(ridge=ridge, spread=state.spread + change)
+        return state._replace(level=spread.pull(state.level, state.inverse, client.arms, arm, reward, self.lam))
 
     def ask(self, state: State, client: Client, questions: Questions) -> tuple[State, Info]:
-        terms = client.key_terms
-        onto_arms = client.arms @ state.ridge.inverse  # X M^-1, fixed while questions are asked
-        onto_terms = onto_arms.T @ onto_arms
+        terms, shadow = client.key_terms, shadow_of_arms(state, client)
 
         def one(i: Int[Array, ""], carry: tuple) -> tuple:
-            gram, moment, inverse, influence, widths = carry
-            number = argmax(client.among_candidates(influence / (1 + widths)))
+            gram, moment, credits = carry
+            number = argmax(client.among_candidates(credits.of_terms()))
             k, answer = terms[number], questions.about(i, number)
-            # Mt^-1 - gain w w' with w = Mt^-1 k; influence_k = |X M^-1 Mt^-1 k|^2 follows in O(J d).
-            w = inverse @ k
-            gain = 1 / (1 + k @ w)
-            shadow = onto_terms @ w
-            along, across = terms @ w, terms @ (inverse @ shadow)
-            influence = influence + gain * along * (gain * (w @ shadow) * along - 2 * across)
-            learned = (
-                gram + jnp.outer(k, k),
-                moment + answer * k,
-                inverse - gain * jnp.outer(w, w),
-                influence,
-                widths - gain * along**2,
-            )
-            return learned, number
+            return (gram + jnp.outer(k, k), moment + answer * k, credits.after(k, terms, shadow)), number
 
-        widths = regression.quadratic_forms(terms, state.inverse)
-        influence = regression.quadratic_forms(terms, state.inverse @ onto_terms @ state.inverse)
-        init = (state.gram, state.moment, state.inverse, influence, widths)
-        (gram, moment, *_), info = ask_in_turn(questions, one, init)
+        init = (state.gram, state.moment, credits_of(terms, state.inverse, shadow))
+        (gram, moment, _), info = ask_in_turn(questions, one, init)
         asked = state._replace(gram=gram, moment=moment, questions=state.questions + questions.count)
         return self.believe(asked, client), info
 
     def believe(self, state: State, client: Client) -> State:
         """What follows from answers that have entered the sums of the key-term level; M is as before."""
-        half, inverse, drawn_to = self.key_term_level(state)
-        ridge = regression.add_to_moment(state.ridge, client.arms, drawn_to - state.ridge.extra_moment)
-        return state._replace(ridge=ridge, inverse=inverse, spread=self.spread(ridge, half, client))
+        root, half, inverse, drawn_to = self.key_term_level(state)
+        ridge = spread.ridge_of(state.level)
+        ridge = regression.add_to_moment(ridge, client.arms, drawn_to - ridge.extra_moment)
+        return state._replace(level=spread.of(ridge, client.arms, root, half), inverse=inverse)
 
     def refresh(self, state: State, client: Client) -> State:
-        half, inverse, drawn_to = self.key_term_level(state)
-        ridge = state.ridge._replace(extra_moment=drawn_to)
+        root, half, inverse, drawn_to = self.key_term_level(state)
+        ridge = state.level.ridge._replace(extra_moment=drawn_to)
         ridge = regression.recompute(ridge, client.arms, 1 - self.lam, self.lam)
-        return state._replace(ridge=ridge, inverse=inverse, spread=self.spread(ridge, half, client))
+        return state._replace(level=spread.of(ridge, client.arms, root, half), inverse=inverse)
 
-    def key_term_level(self, state: State) -> tuple[Float[Array, "d d"], Float[Array, "d d"], Float[Array, " d"]]:
-        """H with Mt^-1 = H'H, Mt^-1 itself, and (1-lam) theta_t, from the sums."""
+    def key_term_level(self, state: State) -> tuple[Square, Square, Square, Float[Array, " d"]]:
+        """L with Mt = L L', L^-1, Mt^-1 and (1-lam) theta_t, from the sums."""
         eye = jnp.eye(len(state.gram), dtype=state.gram.dtype)
-        factor = regression.cholesky(self.lam_t * eye + state.gram)
-        half = lax.linalg.triangular_solve(factor, eye, left_side=True, lower=True)
+        root = regression.cholesky(self.lam_t * eye + state.gram)
+        half = lax.linalg.triangular_solve(root, eye, left_side=True, lower=True)
         inverse = half.T @ half
-        return half, inverse, (1 - self.lam) * (inverse @ state.moment)
-
-    def spread(self, ridge: Ridge, half: Float[Array, "d d"], client: Client) -> Float[Array, "*K"]:
-        root = ridge.inverse @ half.T  # M^-1 Mt^-1 M^-1 is its square
-        return pooling.squared_lengths(client.arms, root) if client.fixed else root @ root.T
+        return root, half, inverse, (1 - self.lam) * (inverse @ state.moment)
 
     def theta_hat(self, state: State) -> Float[Array, " d"]:
-        return state.ridge.theta
+        return spread.theta_of(state.level)
 
     def radii(self, state: State, client: Client) -> tuple[Hyperparameter, Hyperparameter]:
         """alpha and alpha_t of the formulas."""
@@ -156,9 +123,42 @@ class ConUCB(RoundAlgorithm):
         d = len(state.moment)
         alpha, alpha_t = self.alpha, self.alpha_t
         if isinstance(alpha, str):
-            growth = 1 + self.lam * state.ridge.observations / ((1 - self.lam) * d)
+            growth = 1 + self.lam * state.level.ridge.observations / ((1 - self.lam) * d)
             alpha = sigma * jnp.sqrt(d * jnp.log(growth / self.delta))
         if isinstance(alpha_t, str):
             inside = d * jnp.log(6.0) + jnp.log(2 * (state.questions + 1) / self.delta)
             alpha_t = sigma * jnp.sqrt(2 * inside) + 2 * jnp.sqrt(self.lam_t) * client.user_bound
         return alpha, alpha_t
+
+
+class Credits(NamedTuple):
+    """What key terms tell of the arms X, c(k) = |X M^-1 Mt^-1 k|^2 / (1 + k' Mt^-1 k), while Mt alone grows."""
+
+    inverse: Square  # Mt^-1
+    influence: Float[Array, " J"]  # |X M^-1 Mt^-1 k|^2
+    widths: Float[Array, " J"]  # k' Mt^-1 k
+
+    def of_terms(self) -> Float[Array, " J"]:
+        return self.influence / (1 + self.widths)
+
+    def after(self, row: Float[Array, " d"], terms: Float[Array, "J d"], shadow: Square) -> "Credits":
+        """With row row' in Mt, in O(J d): Mt^-1 - gain w w' with w = Mt^-1 row; a row of zeros changes nothing."""
+        w = self.inverse @ row
+        gain = 1 / (1 + row @ w)
+        cast = shadow @ w
+        along, across = terms @ w, terms @ (self.inverse @ cast)
+        change = gain * along * (gain * (w @ cast) * along - 2 * across)
+        inverse = self.inverse - gain * jnp.outer(w, w)
+        return Credits(inverse, self.influence + change, self.widths - gain * along**2)
+
+
+def shadow_of_arms(state: State, client: Client) -> Square:
+    """M^-1 X'X M^-1, with which a key term's effect on the arms is worked out without them."""
+    onto_arms = client.arms @ spread.ridge_of(state.level).inverse
+    return onto_arms.T @ onto_arms
+
+
+def credits_of(terms: Float[Array, "J d"], inverse: Square, shadow: Square) -> Credits:
+    """In O(J d^2)."""
+    influence = regression.quadratic_forms(terms, inverse @ shadow @ inverse)
+    return Credits(inverse, influence, regression.quadratic_forms(terms, inverse))

@@ -17,7 +17,7 @@ from fedbandit_jax.linalg.design import g_optimal_design, on_support
 from fedbandit_jax.worlds.catalog import Catalog
 
 LEAST_COSINE = 1e-3  # of the authors' code: key terms at a right angle have nothing to tell of each other
-SQUARINGS = 10  # of a matrix, until its largest eigenvector is left: its 1024th power
+SQUARINGS = 5  # of a matrix, whose 32nd power is applied 32 times: its 1024th leaves the largest eigenvector alone
 ROWS = 64  # neighbours that are added up at a time
 DESIGN_TOL = 1e-2
 
@@ -26,7 +26,8 @@ class Graph(NamedTuple):
     """What is worked out once from the key terms and their arms."""
 
     weights: Float[Array, " J"]  # pi: how often each key term is asked about
-    similarity: Float[Array, "J J"] | None  # S; None where answers do not spread
+    spread: Float[Array, "J d"] | None  # sum_l S_kl x_l of each key term; None where answers do not spread
+    grams: Float[Array, "J d d"] | None  # sum x x' over the neighbours of each
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,15 +84,16 @@ class GraphConUCB(ConUCB):
 
     def context(self, key_terms: Float[Array, "J d"], links: Int[Array, "A n"] | None) -> Graph:
         if not self.needs_graph:
-            return Graph(optimal_weights(key_terms), None)
+            return Graph(optimal_weights(key_terms), None, None)
         if links is None:
             raise ValueError(no_graph("the problem"))
         S = similarity(key_terms, links, self.gamma)
-        asked = first_directions(key_terms, S != 0) if self.design == "graph" else key_terms
-        return Graph(optimal_weights(asked), S if self.graph_feedback else None)
+        grams = grams_of_neighbours(key_terms, S != 0)
+        weights = optimal_weights(first_directions(grams) if self.design == "graph" else key_terms)
+        return Graph(weights, S @ key_terms, grams) if self.graph_feedback else Graph(weights, None, None)
 
     def ask(self, state: State, client: Client, questions: Questions) -> tuple[State, Info]:
-        terms, (weights, S) = client.key_terms, client.context
+        terms, (weights, told, grams) = client.key_terms, client.context
         assert client.term_mask is not None
         weights = allowed_weights(weights, client.term_mask)
 
@@ -99,10 +101,9 @@ class GraphConUCB(ConUCB):
             gram, moment = carry
             k = draw_key_term(questions.key(i), weights)
             answer = questions.about(i, k)
-            if S is None:
+            if told is None:
                 return (gram + jnp.outer(terms[k], terms[k]), moment + answer * terms[k]), k
-            neighbours = terms * (S[k] != 0)[:, None]
-            return (gram + neighbours.T @ neighbours, moment + answer * (S[k] @ terms)), k
+            return (gram + grams[k], moment + answer * told[k]), k
 
         (gram, moment), info = ask_in_turn(questions, one, (state.gram, state.moment))
         asked = state._replace(gram=gram, moment=moment, questions=state.questions + questions.count)
@@ -132,14 +133,11 @@ def similarity(key_terms: Float[Array, "J d"], links: Int[Array, "A n"], gamma: 
     return jnp.where(own, 1, (1 - gamma) * tanimoto + gamma * cosine).astype(dtype)
 
 
-def first_directions(key_terms: Float[Array, "J d"], near: Bool[Array, "J J"]) -> Float[Array, "J d"]:
-    """sqrt(sigma_1) v_1 of the sum of x x' over the neighbours of each key term; signs are free.
-
-    Most have few neighbours, which are gathered some at a time. J eigendecompositions would take longer than the rest.
-    """
+def grams_of_neighbours(key_terms: Float[Array, "J d"], near: Bool[Array, "J J"]) -> Float[Array, "J d d"]:
+    """The sum of x x' over the neighbours of each key term. Most have few, which are gathered some at a time."""
     J, d = key_terms.shape
 
-    def one(near: Bool[Array, " J"]) -> Float[Array, " d"]:
+    def one(near: Bool[Array, " J"]) -> Float[Array, "d d"]:
         neighbours = jnp.nonzero(near, size=-(-J // ROWS) * ROWS, fill_value=J)[0]
 
         def add(block: Int[Array, ""], total: Float[Array, "d d"]) -> Float[Array, "d d"]:
@@ -147,18 +145,29 @@ def first_directions(key_terms: Float[Array, "J d"], near: Bool[Array, "J J"]) -
             rows = key_terms.at[some].get(mode="fill", fill_value=0)
             return total + rows.T @ rows
 
-        total = lax.fori_loop(0, -(-near.sum() // ROWS), add, jnp.zeros((d, d), key_terms.dtype))
+        return lax.fori_loop(0, -(-near.sum() // ROWS), add, jnp.zeros((d, d), key_terms.dtype))
 
+    return lax.map(one, near)
+
+
+def first_directions(grams: Float[Array, "J d d"]) -> Float[Array, "J d"]:
+    """sqrt(sigma_1) v_1 of each matrix; signs are free. J eigendecompositions would take longer than the rest."""
+
+    def one(total: Float[Array, "d d"]) -> Float[Array, " d"]:
         def square(_: Any, power: Float[Array, "d d"]) -> Float[Array, "d d"]:
             power = power @ power
             return power / jnp.abs(power).max()
 
         power = lax.fori_loop(0, SQUARINGS, square, total / jnp.abs(total).max())
-        column = power[:, jnp.argmax(jnp.diagonal(power))]
-        v = column / jnp.linalg.norm(column)
+
+        def apply(_: Any, v: Float[Array, " d"]) -> Float[Array, " d"]:
+            v = power @ v
+            return v / jnp.linalg.norm(v)
+
+        v = lax.fori_loop(1, 2**SQUARINGS, apply, power[:, jnp.argmax(jnp.diagonal(power))])
         return jnp.sqrt(v @ total @ v) * v
 
-    return lax.map(one, near)
+    return lax.map(one, grams, batch_size=min(ROWS, len(grams)))
 
 
 def optimal_weights(rows: Float[Array, "J d"]) -> Float[Array, " J"]:

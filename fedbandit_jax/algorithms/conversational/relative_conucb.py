@@ -8,7 +8,14 @@ from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
 from fedbandit_jax._parameters import Hyperparameter, OneOf, param
-from fedbandit_jax.algorithms.conversational.conucb import ConUCB, State
+from fedbandit_jax.algorithms.conversational.conucb import (
+    ConUCB,
+    Credits,
+    Square,
+    State,
+    credits_of,
+    shadow_of_arms,
+)
 from fedbandit_jax.clocks.rounds import Client, Info, Questions, ask_in_turn
 from fedbandit_jax.linalg.portable import argmax, largest_of_lanes
 
@@ -66,36 +73,37 @@ class RelativeConUCB(ConUCB):
         heard = state.questions + self.rows * questions.count
         return self.believe(state._replace(gram=gram, moment=moment, questions=heard), client), info
 
-    def compare(
-        self, known: Known, onto_terms: Float[Array, "d d"], client: Client, questions: Questions
-    ) -> tuple[Known, Info]:
-        """What is known of key terms after some questions; `onto_terms` is M^-1 X'X M^-1 of the client's arms X."""
+    def compare(self, known: Known, shadow: Square, client: Client, questions: Questions) -> tuple[Known, Info]:
+        """What is known of key terms after some questions; `shadow` is M^-1 X'X M^-1 of the client's arms X."""
         terms = client.key_terms
 
-        def one(i: Int[Array, ""], known: Known) -> tuple[Known, Int[Array, " 2"]]:
-            gram, moment, inverse = known
-            k1, k2 = self.pair(inverse, onto_terms, client)
+        def one(i: Int[Array, ""], carry: tuple) -> tuple[tuple, Int[Array, " 2"]]:
+            gram, moment, credits = carry
+            k1, k2 = self.pair(credits, shadow, client)
             rows, targets = self.told(terms[k1], terms[k2], questions.compare(i, k1, k2))
             for row in rows:
-                inverse = with_row(inverse, row)
-            return (gram + rows.T @ rows, moment + targets @ rows, inverse), jnp.stack([k1, k2])
+                credits = credits.after(row, terms, shadow)
+            return (gram + rows.T @ rows, moment + targets @ rows, credits), jnp.stack([k1, k2])
 
-        return ask_in_turn(questions, one, known, lambda pair: jax.vmap(questions.cost)(jnp.atleast_1d(pair)).mean())
+        gram, moment, inverse = known
+        cost = lambda pair: jax.vmap(questions.cost)(jnp.atleast_1d(pair)).mean()  # noqa: E731
+        (gram, moment, credits), info = ask_in_turn(
+            questions, one, (gram, moment, credits_of(terms, inverse, shadow)), cost
+        )
+        return (gram, moment, credits.inverse), info
 
-    def pair(self, inverse: Float[Array, "d d"], onto_terms: Float[Array, "d d"], client: Client) -> Pair:
-        """The key terms to compare; `inverse` is Mt^-1."""
+    def pair(self, credits: Credits, shadow: Square, client: Client) -> Pair:
+        """The key terms to compare."""
         terms = client.key_terms
-
-        def best(rows: Float[Array, "J d"], inverse: Float[Array, "d d"]) -> Int[Array, ""]:
-            return argmax(client.among_candidates(credit(rows, inverse, onto_terms)))
-
         if self.variant == "difference":
             assert client.term_mask is not None
-            return best_difference(terms, client.term_mask, inverse, onto_terms)
-        k1 = best(terms, inverse)
+            return best_difference(terms, client.term_mask, credits, shadow)
+        k1 = argmax(client.among_candidates(credits.of_terms()))
         if self.variant == "difference-fast":
-            return k1, best(terms - terms[k1][None, :], inverse)
-        return k1, best(terms, with_row(inverse, terms[k1]))
+            second = credits_of_differences(credits, k1, terms, shadow)
+        else:
+            second = credits.after(terms[k1], terms, shadow).of_terms()
+        return k1, argmax(client.among_candidates(second))
 
     def told(
         self, x1: Float[Array, " d"], x2: Float[Array, " d"], first_wins: Bool[Array, ""]
@@ -110,40 +118,23 @@ class RelativeConUCB(ConUCB):
         return (winner - loser)[None], one[None]
 
 
-def shadow_of_arms(state: State, client: Client) -> Float[Array, "d d"]:
-    """M^-1 X'X M^-1, with which a key term's effect on the arms is worked out without them."""
-    onto_arms = client.arms @ state.ridge.inverse
-    return onto_arms.T @ onto_arms
+def credits_of_differences(
+    credits: Credits, k: Int[Array, ""], terms: Float[Array, "J d"], shadow: Square
+) -> Float[Array, " J"]:
+    """c(x_j - x_k) of every key term j: with A symmetric, its form is that of j, that of k, less twice x_j' A x_k."""
+    w = credits.inverse @ terms[k]
+    influence = credits.influence + credits.influence[k] - 2 * (terms @ (credits.inverse @ (shadow @ w)))
+    return influence / (1 + credits.widths + credits.widths[k] - 2 * (terms @ w))
 
 
-def with_row(inverse: Float[Array, "d d"], row: Float[Array, " d"]) -> Float[Array, "d d"]:
-    """The inverse after row row' has been added; a row of zeros changes nothing."""
-    w = inverse @ row
-    return inverse - jnp.outer(w, w) / (1 + row @ w)
-
-
-def credit(
-    rows: Float[Array, "n d"], inverse: Float[Array, "d d"], onto_terms: Float[Array, "d d"]
-) -> Float[Array, " n"]:
-    """|X M^-1 Mt^-1 f|^2 / (1 + f' Mt^-1 f) of every row f."""
-    solved = rows @ inverse
-    return ((solved @ onto_terms) * solved).sum(axis=1) / (1 + (solved * rows).sum(axis=1))
-
-
-def best_difference(
-    terms: Float[Array, "J d"],
-    mask: Bool[Array, " J"],
-    inverse: Float[Array, "d d"],
-    onto_terms: Float[Array, "d d"],
-) -> Pair:
+def best_difference(terms: Float[Array, "J d"], mask: Bool[Array, " J"], credits: Credits, shadow: Square) -> Pair:
     """The first pair k < l of those in `mask` with the largest credit of x_k - x_l; one key term alone twice.
 
     With G = T A T', (x_k - x_l)' A (x_k - x_l) = G_kk + G_ll - 2 G_kl. Some rows of G are worked out at a time, and
     only those of key terms in the mask.
     """
     J = len(terms)
-    influence = inverse @ onto_terms @ inverse
-    forms, widths = (((terms @ A) * terms).sum(axis=1) for A in (influence, inverse))
+    influence = credits.inverse @ shadow @ credits.inverse
     numbers = jnp.arange(J, dtype=jnp.int32)
     first = jnp.nonzero(mask, size=-(-J // ROWS) * ROWS, fill_value=J)[0].astype(jnp.int32)
 
@@ -155,13 +146,13 @@ def best_difference(
             at_k = own.at[k].get(mode="fill", fill_value=0)
             return at_k[:, None] + own[None, :] - 2 * (rows @ A @ terms.T)
 
-        credits = between(influence, forms) / (1 + between(inverse, widths))
+        ratios = between(influence, credits.influence) / (1 + between(credits.inverse, credits.widths))
         pairs = (numbers[None, :] > k[:, None]) & mask[None, :]  # padding is larger than all
-        credits = jnp.where(pairs, credits, -jnp.inf)
-        place = argmax(credits.ravel())
+        ratios = jnp.where(pairs, ratios, -jnp.inf)
+        place = argmax(ratios.ravel())
         best, *_ = found
-        better = credits.ravel()[place] > best
-        new = (credits.ravel()[place], k[place // J], place % J)
+        better = ratios.ravel()[place] > best
+        new = (ratios.ravel()[place], k[place // J], place % J)
         return tuple(jnp.where(better, x, old) for x, old in zip(new, found, strict=True))
 
     blocks = -(-largest_of_lanes(mask.sum(dtype=jnp.int32)) // ROWS)

@@ -7,8 +7,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key
 
-from fedbandit_jax.algorithms.conversational.conucb import State
-from fedbandit_jax.algorithms.conversational.relative_conucb import RelativeConUCB, shadow_of_arms
+from fedbandit_jax.algorithms.conversational.conucb import State, shadow_of_arms
+from fedbandit_jax.algorithms.conversational.relative_conucb import RelativeConUCB
 from fedbandit_jax.clocks.base import MadeFor
 from fedbandit_jax.clocks.federation import FederatedRounds, per_message
 from fedbandit_jax.clocks.rounds import Client, Info, Questions
@@ -73,7 +73,7 @@ class SharedRelativeConUCB(RelativeConUCB, FederatedRounds):
         return jax.vmap(of_one, in_axes=(AXES, 0), out_axes=AXES)(state, by_client(client)[0])
 
     def theta_hat(self, state: State) -> Float[Array, "M d"]:
-        return state.ridge.theta
+        return jax.vmap(super().theta_hat, in_axes=(AXES,))(state)
 
     def ask(self, state: State, client: Client, questions: Questions) -> tuple[State, Info]:
         """Of client.who; the clock recomputes what follows of all clients when all have asked."""

@@ -1,6 +1,7 @@
 """Async-LinUCB (Li and Wang 2022): a client talks when it has learned enough, the server when it knows enough more."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
@@ -31,20 +32,21 @@ class AsyncLinUCB(Synchronised, LinUCB):
     fixed ones too.
     """
 
+    minds_who_is_due: ClassVar[bool] = True
+
     gamma: Hyperparameter = param(6.0, low=1, infinite=True, search=Between(1.01, 100))
     gamma_U: Hyperparameter = param(None, low=1, infinite=True)
     gamma_D: Hyperparameter = param(None, low=1, infinite=True)
 
-    def sends(self, member: Member) -> Bool[Array, "*M"]:
-        gamma = self.gamma if self.gamma_U is None else self.gamma_U
-        return member.growth > jnp.log(gamma)
+    def limit(self, client: Client, unsent: Float[Array, ""], t: Int[Array, ""]) -> Float[Array, ""]:
+        return jnp.log(jnp.asarray(self.gamma if self.gamma_U is None else self.gamma_U, unsent.dtype))
 
     def is_told(self, member: Member, log_det: Float[Array, ""]) -> Bool[Array, ""]:
         gamma = self.gamma if self.gamma_D is None else self.gamma_D
         return log_det - member.shared_log_det > jnp.log(gamma)
 
-    def due(self, state: Federation, client: Client, t: Int[Array, ""]) -> Bool[Array, ""]:
-        return self.sends(state.members).any()
-
     def exchange(self, state: Federation, client: Client, t: Int[Array, ""]) -> tuple[Federation, Info]:
-        return pass_on(state, client, self.sends, self.is_told)
+        def sends(member: Member) -> Bool[Array, ""]:
+            return member.growth > self.limit(client, member.unsent, t)
+
+        return pass_on(state, client, sends, self.is_told)

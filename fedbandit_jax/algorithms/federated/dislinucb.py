@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Float, Int
 
 from fedbandit_jax._parameters import Between, Hyperparameter, param
 from fedbandit_jax.algorithms.linucb import LinUCB
@@ -42,10 +42,8 @@ class DisLinUCB(Synchronised, LinUCB):
         M, T = setting.clients, setting.horizon
         return T * jnp.log(M * T) / (dim * M)
 
-    def due(self, state: Federation, client: Client, t: Int[Array, ""]) -> Bool[Array, ""]:
-        members = state.members
-        limit = self.threshold(client.context, state.server.moment.size)
-        return (members.growth * members.unsent > limit).any()
+    def limit(self, client: Client, unsent: Float[Array, ""], t: Int[Array, ""]) -> Float[Array, ""]:
+        return self.threshold(client.context, client.arms.shape[-1]) / unsent
 
     def exchange(self, state: Federation, client: Client, t: Int[Array, ""]) -> tuple[Federation, Info]:
         return synchronise(state, client)

@@ -27,8 +27,8 @@ from fedbandit_jax.clocks.base import Algorithm, MadeFor
 from fedbandit_jax.clocks.elimination import PhaseElimination, PhaseQuestions, pooled_radius
 from fedbandit_jax.clocks.phases import Clock, Messages, Randomness, round_counts
 from fedbandit_jax.linalg.design import weighted_gram
-from fedbandit_jax.linalg.eigenvalues import eigenpairs, least_eigenvalue
-from fedbandit_jax.linalg.portable import argmax_rows, map_large
+from fedbandit_jax.linalg.eigenvalues import eigenpairs_of_rows, least_eigenvalue
+from fedbandit_jax.linalg.portable import argmax_products
 from fedbandit_jax.worlds.catalog import Catalog
 from fedbandit_jax.worlds.problem import Problem
 
@@ -48,6 +48,15 @@ class UncertainDirections(NamedTuple):
         if null_space == "ask":
             return jnp.ones(self.uploaded.shape, bool)
         return self.eigenvalues >= NULL * self.eigenvalues[-1]
+
+
+class Outlook(NamedTuple):
+    """What follows from a client's active arms alone."""
+
+    weights: Float[Array, " K"]  # pi, the design
+    eigenvalues: Float[Array, " d"]  # of V(pi), ascending
+    eigenvectors: Float[Array, "d d"]  # one a row
+    nearest: Int[Array, " d"]  # the key term nearest to each
 
 
 class KeyTerms(NamedTuple):
@@ -94,6 +103,7 @@ class FedConPE(PhaseElimination):
     2024, [arXiv 2405.02881](https://arxiv.org/abs/2405.02881).
     """
 
+    revision: ClassVar[int] = 4
     asks_key_terms: ClassVar[bool] = True
     made_for: ClassVar[MadeFor] = PhaseElimination.made_for | {
         "shared_noise": ("sums up the answers of a whole phase", (False,)),
@@ -121,21 +131,24 @@ class FedConPE(PhaseElimination):
     def radius(self, problem: Problem, clock: Clock) -> Float[Array, ""]:
         return pooled_radius(self.N, problem, clock)
 
-    def questions(
-        self, problem: Problem, clock: Clock, weights: Float[Array, "M K"], random: Randomness
-    ) -> PhaseQuestions:
+    def outlook(self, arms: Float[Array, "K d"], active: Bool[Array, " K"], key_terms: Float[Array, "J d"]) -> Outlook:
+        """The design, the eigenpairs of V(pi), and what the server would answer to each."""
+        weights = self.design(arms, active)
+        eigenvalues, eigenvectors = eigenpairs_of_rows(arms, weights)
+        nearest = nearest_key_terms(eigenvectors.T, key_terms, self.key_term_rule)
+        return Outlook(weights, eigenvalues, eigenvectors.T, nearest)
+
+    def questions(self, problem: Problem, clock: Clock, outlooks: Outlook, random: Randomness) -> PhaseQuestions:
         """Clients upload the weak directions of their designs; the server sends key terms to ask about."""
         s = wanted_information(clock.eps, problem.dim, self.N)
-        V = jax.vmap(weighted_gram)(problem.arms, weights)
-        directions = jax.vmap(lambda V, real: uncertain_directions(V, s, real, self.null_space))(V, problem.client_mask)
-        nearest = nearest_key_terms(directions.eigenvectors, problem.key_terms, self.key_term_rule)
+        directions = jax.vmap(
+            lambda values, vectors, real: uncertain_directions(values, vectors, real, s, self.null_space)
+        )(outlooks.eigenvalues, outlooks.eigenvectors, problem.client_mask)
         total = self.pulls_in_all(problem, clock)
         terms = jax.vmap(lambda message, nearest, u: self.choose_key_terms(message, nearest, problem, s, total, u))(
-            directions, nearest, random.rounding[:, 1]
+            directions, outlooks.nearest, random.rounding[:, 1]
         )
-        lambda_min_after = jax.vmap(lambda V, message, terms: self.augmented_lambda_min(V, message, terms, s))(
-            V, directions, terms
-        )
+        lambda_min_after = jax.vmap(self.augmented_lambda_min, in_axes=(0, 0, None))(directions, terms, s)
         real = problem.client_mask
         return PhaseQuestions(
             vectors=terms.vectors,
@@ -185,19 +198,16 @@ class FedConPE(PhaseElimination):
         return jnp.where(message.counted(self.null_space), message.eigenvalues, jnp.inf).min()
 
     def augmented_lambda_min(
-        self, V: Float[Array, "d d"], message: UncertainDirections, terms: KeyTerms, s: Float[Array, ""]
+        self, message: UncertainDirections, terms: KeyTerms, s: Float[Array, ""]
     ) -> Float[Array, ""]:
         """Least eigenvalue of V + sum_j (s - lambda_j) / C^2 k k', which the eigenvalue lemma puts at s."""
         c = self.alignment(message.eigenvectors, terms.vectors)
         added = jnp.where(message.uploaded, (s - message.eigenvalues) / c**2, 0)
-        augmented = V + weighted_gram(terms.vectors, added)
-        if self.null_space == "ask":
-            return least_eigenvalue(augmented)
-        # In the basis of eigenvectors, with the other directions replaced by ones that are never the least.
-        span = message.counted(self.null_space)
-        turned = message.eigenvectors @ augmented @ message.eigenvectors.T
-        other = jnp.diag(jnp.where(span, 0, jnp.trace(augmented)))
-        return least_eigenvalue(jnp.where(span[:, None] & span[None, :], turned, other))
+        # In the basis of eigenvectors, with those that do not count replaced by ones that are never the least.
+        turned = jnp.diag(message.eigenvalues) + weighted_gram(terms.vectors @ message.eigenvectors.T, added)
+        counted = message.counted(self.null_space)
+        other = jnp.diag(jnp.where(counted, 0, jnp.trace(turned)))
+        return least_eigenvalue(jnp.where(counted[:, None] & counted[None, :], turned, other))
 
 
 def coverage(letter: str, given: Any, catalog: Catalog) -> float:
@@ -214,21 +224,17 @@ def wanted_information(eps: Float[Array, ""], dim: int, N: Hyperparameter) -> Fl
 
 
 def uncertain_directions(
-    V: Float[Array, "d d"], s: Float[Array, ""], real: Bool[Array, ""], null_space: str = "ask"
+    eigenvalues: Float[Array, " d"],
+    eigenvectors: Float[Array, "d d"],
+    real: Bool[Array, ""],
+    s: Float[Array, ""],
+    null_space: str = "ask",
 ) -> UncertainDirections:
-    """Client: the eigenpairs of V with lambda_j < s (none from a padded client)."""
-    eigenvalues, eigenvectors = eigenpairs(V)
-    found = UncertainDirections((eigenvalues < s) & real, eigenvalues, eigenvectors.T)
+    """Client: of the eigenpairs of V(pi), those with lambda_j < s (none from a padded client)."""
+    found = UncertainDirections((eigenvalues < s) & real, eigenvalues, eigenvectors)
     return found._replace(uploaded=found.uploaded & found.counted(null_space))
 
 
-def nearest_key_terms(
-    directions: Float[Array, "M n d"], key_terms: Float[Array, "J d"], rule: str
-) -> Int[Array, "M n"]:
+def nearest_key_terms(directions: Float[Array, "n d"], key_terms: Float[Array, "J d"], rule: str) -> Int[Array, " n"]:
     """Index of the key term with the largest |k.v|, as an eigenvector's sign means nothing, or k.v."""
-
-    def nearest(directions: Float[Array, "n d"]) -> Int[Array, " n"]:
-        products = directions @ key_terms.T
-        return argmax_rows(products if rule == "signed" else jnp.abs(products))
-
-    return map_large(nearest, directions)  # the n x J products of all clients and runs are large
+    return argmax_products(directions, key_terms, absolute=rule == "absolute")

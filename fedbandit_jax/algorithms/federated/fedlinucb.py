@@ -40,6 +40,7 @@ class FedLinUCB(Synchronised):
 
     made_for: ClassVar[MadeFor] = {}
     lazy: ClassVar[bool] = True
+    minds_who_is_due: ClassVar[bool] = True
 
     alpha: Hyperparameter = param(1.0, low=0, words=("theory",), infinite=True, search=Between(0.01, 10))
     beta: Hyperparameter = param(0.5, low=0, words=("theory",), search=Between(0.01, 2))

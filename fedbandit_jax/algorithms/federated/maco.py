@@ -4,10 +4,10 @@ from dataclasses import dataclass, fields
 from typing import ClassVar
 
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from fedbandit_jax._parameters import Hyperparameter, param
-from fedbandit_jax.algorithms.federated.fedconpe import FedConPE, coverage
+from fedbandit_jax.algorithms.federated.fedconpe import FedConPE, Outlook, coverage
 from fedbandit_jax.clocks.base import Algorithm, MadeFor
 from fedbandit_jax.clocks.elimination import DESIGNS, PhaseElimination, PhaseQuestions, pooled_radius
 from fedbandit_jax.clocks.phases import CEIL_SLACK, Clock, Randomness
@@ -49,6 +49,7 @@ class MACO(PhaseElimination):
     Conversational Bandit Approach to Online Evaluation and Selection of User-Aligned LLM Responses".
     """
 
+    revision: ClassVar[int] = 4
     asks_key_terms: ClassVar[bool] = True
     made_for: ClassVar[MadeFor] = FedConPE.made_for
 
@@ -66,11 +67,16 @@ class MACO(PhaseElimination):
         """Questions are at most 1/beta^2 of the pulls of a phase, before rounding up."""
         return jnp.ceil(1 / self.beta**2 - CEIL_SLACK)
 
-    def questions(
-        self, problem: Problem, clock: Clock, weights: Float[Array, "M K"], random: Randomness
-    ) -> PhaseQuestions:
-        """FedConPE's with N = 1 and C = beta; a key term goes down as its vector and how often to ask."""
+    @property
+    def twin(self) -> FedConPE:
+        """FedConPE with N = 1 and C = beta."""
         shared = {field.name: getattr(self, field.name) for field in fields(PhaseElimination)}
-        twin = FedConPE(N=1.0, C=self.beta, key_term_rule=self.key_term_rule, **shared)
-        found = twin.questions(problem, clock, weights, random)
+        return FedConPE(N=1.0, C=self.beta, key_term_rule=self.key_term_rule, **shared)
+
+    def outlook(self, arms: Float[Array, "K d"], active: Bool[Array, " K"], key_terms: Float[Array, "J d"]) -> Outlook:
+        return self.twin.outlook(arms, active, key_terms)
+
+    def questions(self, problem: Problem, clock: Clock, outlooks: Outlook, random: Randomness) -> PhaseQuestions:
+        """FedConPE's; a key term goes down as its vector and how often to ask."""
+        found = self.twin.questions(problem, clock, outlooks, random)
         return found._replace(sent=found.sent._replace(scalars_down=found.sent.scalars_up))

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jaxtyping import Array, Bool, Float, Int, Key
+from jaxtyping import Array, Float, Int, Key
 
 from fedbandit_jax import _checks
 from fedbandit_jax._parameters import Between, Hyperparameter, param
@@ -57,6 +57,7 @@ class PrivateFedLinUCB(Synchronised):
     of the same variance here.
     """
 
+    optimistic: ClassVar[bool] = True
     made_for: ClassVar[MadeFor] = {"arrivals": ("shares after batches that end together for all clients", ("all",))}
 
     privacy: Hyperparameter = param("ldp", words=("none", "ldp", "sdp-amplified", "sdp-vector-sum"))
@@ -106,15 +107,17 @@ class PrivateFedLinUCB(Synchronised):
         return jnp.asarray(self.lam, setting.horizon.dtype)
 
     def choose(self, state: Federation, client: Client, key: Key[Array, ""]) -> Int[Array, "*M"]:
-        return choices_of(self.upper_bounds, state.members, client)
+        return choices_of(self.ucb, state.members, client)
 
-    def upper_bounds(self, member: Member, client: Client) -> Float[Array, " K"]:
-        setting, ridge = client.context, member.ridge
-        means, widths = regression.means_and_widths(ridge, client.arms)
-        shared = ridge.observations - member.unsent
+    def ucb(self, member: Member, client: Client) -> Float[Array, " K"]:  # type: ignore[override]
+        means, widths = regression.means_and_widths(member.ridge, client.arms)
+        scores = means + self.radius_of(member, client) * regression.square_root(widths)
+        return jnp.where(client.mask, scores, -jnp.inf)
+
+    def radius_of(self, member: Member, client: Client) -> Float[Array, ""]:
+        setting, shared = client.context, member.ridge.observations - member.unsent
         t = shared / setting.clients + member.unsent + 1
-        alpha = self.width(setting, client, ridge.theta.size, t)
-        return jnp.where(client.mask, means + alpha * regression.square_root(widths), -jnp.inf)
+        return self.width(setting, client, member.ridge.theta.size, t)
 
     def width(self, setting: Setting, client: Client, dim: int, t: Float[Array, ""]) -> Float[Array, ""]:
         """alpha of the formulas in round t."""
@@ -124,8 +127,9 @@ class PrivateFedLinUCB(Synchronised):
         growth = dim * jnp.log1p(t * setting.clients / (dim * lam)) + jnp.log(1 / self.delta)
         return self.scale * (jnp.sqrt(lam) * client.user_bound + sigma * jnp.sqrt(growth))
 
-    def due(self, state: Federation, client: Client, t: Int[Array, ""]) -> Bool[Array, ""]:
-        return t % self.rounds_of_batch(client.context).astype(jnp.int32) == 0
+    def limit(self, client: Client, unsent: Float[Array, ""], t: Int[Array, ""]) -> Float[Array, ""]:
+        ends = t % self.rounds_of_batch(client.context).astype(jnp.int32) == 0
+        return jnp.where(ends, -jnp.inf, jnp.inf).astype(unsent.dtype)
 
     def exchange(self, state: Federation, client: Client, t: Int[Array, ""]) -> tuple[Federation, Info]:
         setting, dim = client.context, len(state.server.moment)

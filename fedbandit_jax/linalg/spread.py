@@ -1,0 +1,109 @@
+"""Ridge regression with the spread of arms, their width by V^-1 W^-1 V^-1, where W is another matrix than V.
+
+On a fixed arm set all is in coordinates in which W is the identity. With W = L L', y = L' x and P = L^-1 V^-1 L^-T an
+arm has the width y' P y and the spread |P y|^2, so a pull reads no matrix but P, and the arms once. On arms that are
+redrawn V^-1 W^-1 V^-1 follows instead.
+"""
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+from fedbandit_jax.linalg import Real, regression
+from fedbandit_jax.linalg.portable import matvec, two_products
+from fedbandit_jax.linalg.regression import FixedArms, RankOneUpdate, Ridge
+
+PerArm = Float[Array, " K"]
+
+
+class Whitened(NamedTuple):
+    """Of a fixed arm set."""
+
+    ridge: Ridge  # its inverse is P, its theta L^-1 theta; sums over observations are as ever
+    root: Float[Array, "d d"]  # L
+    columns: Float[Array, "d K"]  # y of every arm
+    spread: Float[Array, " K"]
+
+
+class Plain(NamedTuple):
+    """Of arms that are redrawn."""
+
+    ridge: Ridge
+    spread: Float[Array, "d d"]  # V^-1 W^-1 V^-1
+
+
+Spread = Whitened | Plain
+
+
+def start(arms: Float[Array, "K d"], prior: Real, other: Real, *, fixed: bool) -> Spread:
+    """No observation: V = prior I, W = other I. Unit arms have the same spread, exactly: ties break by index."""
+    ridge = regression.start(arms, prior, fixed=fixed)
+    if not fixed:
+        return Plain(ridge, ridge.inverse / (prior * other))
+    root = jnp.sqrt(jnp.asarray(other, arms.dtype))
+    eye = jnp.eye(arms.shape[1], dtype=arms.dtype)
+    white = ridge._replace(inverse=ridge.inverse / other)
+    return Whitened(white, root * eye, root * arms.T, ridge.widths / (prior * other))
+
+
+def of(ridge: Ridge, arms: Float[Array, "K d"], root: Float[Array, "d d"], half: Float[Array, "d d"]) -> Spread:
+    """Of a regression and W = L L', given as L and L^-1."""
+    if not isinstance(ridge.pulls, FixedArms):
+        across = ridge.inverse @ half.T
+        return Plain(ridge, across @ across.T)
+    P = half @ ridge.inverse @ half.T
+    columns = root.T @ arms.T
+    white = ridge._replace(inverse=P, theta=half @ ridge.theta)
+    return Whitened(white, root, columns, ((P @ columns) ** 2).sum(axis=0))
+
+
+def ridge_of(known: Spread) -> Ridge:
+    """The regression, in the coordinates of the arms."""
+    if isinstance(known, Plain):
+        return known.ridge
+    inverse = known.root @ known.ridge.inverse @ known.root.T
+    return known.ridge._replace(inverse=inverse, theta=theta_of(known))
+
+
+def theta_of(known: Spread) -> Float[Array, " d"]:
+    return known.ridge.theta if isinstance(known, Plain) else matvec(known.root, known.ridge.theta)
+
+
+def means_widths_and_spread(known: Spread, arms: Float[Array, "K d"], other: Real) -> tuple[PerArm, PerArm, PerArm]:
+    """x.theta, x' V^-1 x and x' V^-1 W^-1 V^-1 x of the arms of a round; at first W was other I."""
+    means, widths = regression.means_and_widths(known.ridge, arms)
+    if isinstance(known, Whitened):
+        return means, widths, known.spread
+    first = 1 / (known.ridge.prior**2 * other)
+    return means, widths, regression.rounded_to(first, regression.quadratic_forms(arms, known.spread))
+
+
+def pull(
+    known: Spread,
+    inverse: Float[Array, "d d"],
+    arms: Float[Array, "K d"],
+    arm: Int[Array, ""],
+    reward: Float[Array, ""],
+    weight: Real = 1.0,
+) -> Spread:
+    """Add the reward of a pull; `inverse` is W^-1.
+
+    With u = V^-1 x and v = V^-1 W^-1 u after the pull, V^-1 W^-1 V^-1 changes by -g (u v' + v u') - g^2 s u u', where s
+    is the arm's spread before it. V^-1 is multiplied by after it has changed, as otherwise XLA would copy it.
+    """
+    if isinstance(known, Plain):
+        update = regression.update_of_pull(known.ridge, arms, arm, weight)
+        ridge = regression.learn_pull(known.ridge, update, arms, arm, reward)
+        w = matvec(inverse, update.u)
+        v = matvec(ridge.inverse, w)
+        half = update.gain * jnp.outer(update.u, update.gain * (update.u @ w) / 2 * update.u + v)
+        return Plain(ridge, known.spread - half - half.T)
+    u = matvec(known.ridge.inverse, known.columns[:, arm])
+    width = weight * known.ridge.widths[arm]
+    g = weight / (1 + width)
+    P = known.ridge.inverse - g * jnp.outer(u, u)  # as learn_pull has it: one operation once compiled
+    along, across = two_products(u, matvec(P, u), known.columns)
+    update = RankOneUpdate(u, g, jnp.log1p(width), along)
+    spread = known.spread - g * along * (g * known.spread[arm] * along + 2 * across)
+    return known._replace(ridge=regression.learn_pull(known.ridge, update, arms, arm, reward), spread=spread)
