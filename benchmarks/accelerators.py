@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import fedbandit_jax as fb
+from fedbandit_jax.engine import program as engine
 
 from . import compiled, counts, hlo
 from .compiled import Report
@@ -94,7 +95,6 @@ class Unit(NamedTuple):
 
     name: str  # stretch, of rounds in one kernel; round, phase, message; or run, if there is no loop
     loop: hlo.Loop
-    stride: hlo.Loop | None = None  # the loop around it that asks whether to go on, once in so many passes
 
     @property
     def designs(self) -> list[hlo.Loop]:
@@ -110,9 +110,9 @@ def unit_of(program: hlo.Loop) -> Unit:
     for wanted in ("round", "phase", "message"):
         loops = [loop for loop in program.walk() if loop.kind == "loop" and UNITS.get(loop.name) == wanted]
         if loops:
-            busiest = max(loops, key=lambda loop: (loop.name not in [x.name for x in loop.loops], loop.bytes))
-            around = [loop for loop in loops if loop.name == busiest.name and busiest in loop.loops]
-            return Unit(wanted, busiest, around[0] if around else None)
+            return Unit(
+                wanted, max(loops, key=lambda loop: (loop.name not in [x.name for x in loop.loops], loop.bytes))
+            )
     return Unit("run", program)
 
 
@@ -133,7 +133,8 @@ def facts(report: Report) -> Found:
 def memory(reports: list[Report], target: Target) -> Found:
     """Bytes by clients at once, and how many would fill the card."""
     for report in reports:
-        yield Row(case(report), "MB of memory", (report.memory / 1e6,), "lower", {"algorithm": report.algorithm})
+        about = {"algorithm": report.algorithm, "clients": report.lanes * report.clients}
+        yield Row(case(report), "MB of memory", (report.memory / 1e6,), "lower", about)
     if len(reports) > 1:
         many, few = reports[0], reports[-1]
         more = (many.lanes - few.lanes) * many.clients
@@ -147,11 +148,15 @@ def estimates(report: Report, target: Target) -> Found:
     """Rates in the middle, and from slow to fast; and the limit that binds in the middle."""
     unit = unit_of(report.program)
     unknown = [loop.name for loop in unit.loop.loops if loop.turns is None and loop not in unit.designs]
-    if unknown or unit.name == "message" or unit.loop.name == "messages.at_once":
-        reason = f"the turns of {unknown[0]} are not known" if unknown else "the number of messages is not known"
+    reason = f"the turns of {unknown[0]} are not known" if unknown else ""
+    if unit.name == "message" or unit.loop.name == "messages.at_once":
+        reason = "the number of messages is not known"
+    elif unit.name == "run":
+        reason = "it has no loop, and takes next to no time"
+    if reason:
         yield Skipped(f"{case(report)}: estimate", reason)
         return
-    passes = {"stretch": report.stretches, "round": report.rounds, "phase": report.phases, "run": 1}
+    passes = {"stretch": report.stretches, "round": report.rounds, "phase": report.phases}
     turns = passes[unit.name]
     limits = [limits_of(unit, target, assumption, report.rounds / turns) for assumption in ASSUMPTIONS]
     seconds = [turns * time_of(least) for least in limits]
@@ -187,15 +192,14 @@ def limits_of(unit: Unit, target: Target, assumption: Assumption, rounds: float 
 
 
 def _asks(loop: hlo.Loop) -> bool:
-    """Does the host wait before every pass to learn whether there is another?"""
-    return loop.kind == "loop" and loop.turns is None
+    """Does the host wait before every pass to learn whether there is another? Not if the loop is a CUDA graph."""
+    graphs = "WHILE" in engine.COMPILER_OPTIONS["gpu"]["xla_gpu_enable_command_buffer"]
+    return loop.kind == "loop" and loop.turns is None and (not graphs or any(part.calls for part in loop.walk()))
 
 
 def _parts(unit: Unit, assumption: Assumption) -> Iterator[tuple[float, hlo.Loop]]:
-    """The loop, the one around it, and the loops and branches inside, with how often each runs in a pass."""
+    """The loop, and the loops and branches inside, with how often each runs in a pass."""
     yield 1.0, unit.loop
-    if unit.stride is not None and unit.loop.turns:
-        yield 1 / unit.loop.turns, unit.stride
     for child in unit.loop.inside:
         steps = assumption.design_steps if child in unit.designs else child.turns or 1
         yield from ((float(steps), loop) for loop in child.walk())

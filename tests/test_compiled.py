@@ -8,6 +8,7 @@ import pytest
 from benchmarks import accelerators, compiled, hlo
 from benchmarks.accelerators import ASSUMPTIONS
 from benchmarks.targets import TARGETS
+from fedbandit_jax.engine import program
 
 PROGRAM = """\
 HloModule jit_play, is_scheduled=true
@@ -200,17 +201,14 @@ def test_the_largest_limit_binds_and_sets_the_rate(cost, limit, seconds):
     assert not rate.better, "an estimate is no measurement, and is not compared"
 
 
-def test_a_loop_that_asks_the_host_waits_for_it():
+def test_a_loop_that_is_no_graph_waits_for_the_host(monkeypatch):
     target, middle = TARGETS["h100"], ASSUMPTIONS[1]
-    asks = accelerators.unit_of(round_of(turns=None))
-    assert accelerators.limits_of(asks, target, middle)["loop conditions"] == target.condition
-    inner = hlo.Loop("rounds.play_to_checkpoint", turns=8)
-    outer = hlo.Loop("rounds.play_to_checkpoint", kernels=Counter(copy=2), inside=[inner])
-    strided = accelerators.unit_of(hlo.Loop("program", "program", inside=[outer]))
-    assert strided == ("round", inner, outer)
-    least = accelerators.limits_of(strided, target, middle)
-    assert least["loop conditions"] == target.condition / 8
-    assert least["kernel launches"] == 2 * target.launch / 8
+    calls = {"calls": Counter({"cusolver_potrf_ffi f32[10,10]": 1})}
+    for cost, waits in (({}, 0), (calls, 1)):
+        unit = accelerators.unit_of(round_of(turns=None, **cost))
+        assert accelerators.limits_of(unit, target, middle)["loop conditions"] == waits * target.condition
+    monkeypatch.setitem(program.COMPILER_OPTIONS["gpu"], "xla_gpu_enable_command_buffer", "FUSION")
+    assert accelerators.limits_of(accelerators.unit_of(round_of(turns=None)), target, middle)["loop conditions"] > 0
 
 
 def test_rounds_of_a_kernel_count_as_many_as_a_stretch_has():
@@ -228,7 +226,6 @@ def test_steps_of_a_design_count_as_often_as_a_phase_takes_them():
     phase = hlo.Loop("phases.run_phases", bytes=4e6, kernels=Counter(fusion=20), inside=[step])
     unit = accelerators.unit_of(hlo.Loop("program", "program", inside=[phase]))
     assert (unit.name, unit.loop, unit.designs) == ("phase", phase, [step])
-    assert unit.stride is None
     least = accelerators.limits_of(unit, TARGETS["h100"], ASSUMPTIONS[1])
     assert least["memory bandwidth"] == pytest.approx((4e6 + 2 * 1e6) / 3.35e12 / 0.75)
     assert least["kernel launches"] == pytest.approx((20 + 2 * 3) * TARGETS["h100"].launch)
