@@ -38,11 +38,11 @@ def main(target, *cases):
     from fedbandit_jax.linalg import portable
 
     portable.CUDA_ELSEWHERE = True
-    device = TARGETS[target].devices()[0]
-    print(json.dumps({case: alone(device, case) if "x" in case else in_program(device, case) for case in cases}))
+    chosen = TARGETS[target]
+    print(json.dumps({case: alone(chosen, case) if "x" in case else in_program(chosen, case) for case in cases}))
 
 
-def alone(device, size):
+def alone(target, size):
     """The kernel by itself: registers of a thread, bytes that are spilled, and what else the program does."""
     import jax
     import jax.numpy as jnp
@@ -50,6 +50,7 @@ def alone(device, size):
     from fedbandit_jax.linalg import pulls, regression
 
     K, d = map(int, size.split("x"))
+    device = target.devices()[0]
 
     def shaped(*shape, dtype=jnp.float32):
         return jax.ShapeDtypeStruct(shape, dtype, sharding=jax.sharding.SingleDeviceSharding(device))
@@ -84,12 +85,14 @@ def assembled(listing):
     return {"arch": arch, "registers": int(re.search(r"Used (\d+) registers", told)[1]), "spills": sum(spills)}
 
 
-def in_program(device, algorithm):
+def in_program(target, algorithm):
     """An algorithm's stretch at the sizes of the paper: calls of the kernel, and what else moves a client's state."""
     from benchmarks import compiled
 
-    lowered, _ = compiled.lower([device], algorithm, at_once=LANES, sizes=compiled.FULL)
-    text = lowered.compile().as_text()
+    with tempfile.TemporaryDirectory() as folder:
+        kept = Path(folder) / "program"
+        compiled.report(target, algorithm, keep=str(kept), at_once=LANES, sizes=compiled.FULL)
+        text = kept.read_text()
     stretches = [part for part in re.split(r"\n(?=%|ENTRY)", text) if KERNEL in part]
     d, K = (compiled.FULL[name] for name in ("dim", "arms"))
     return {
