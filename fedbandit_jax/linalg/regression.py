@@ -25,6 +25,7 @@ from fedbandit_jax.linalg.portable import matvec
 
 BLOCKS = 3  # of columns, at most: XLA hands a loop that begins with many small operations to its threads
 COLUMNS, VECTOR = 24, 8  # of a block, at least; widths are multiples of a vector
+ROWS = 256  # whose quadratic forms an accelerator works out at once
 UNIT = 1e-5  # a squared norm as near to 1 is that of a unit vector, rounded
 
 
@@ -131,7 +132,12 @@ def quadratic_forms(rows: Float[Array, "n d"], matrix: Float[Array, "d d"]) -> F
 
 
 def _forms_at_once(rows: Float[Array, "n d"], matrix: Float[Array, "d d"]) -> Float[Array, " n"]:
-    return ((rows @ matrix) * rows).sum(axis=1)
+    """Of many rows, some at a time: n x d products of every run of a batch would fill a GPU's memory."""
+
+    def forms(rows: Float[Array, "n d"]) -> Float[Array, " n"]:
+        return ((rows @ matrix) * rows).sum(axis=1)
+
+    return forms(rows) if len(rows) <= ROWS else lax.map(lambda row: forms(row[None])[0], rows, batch_size=ROWS)
 
 
 def _forms_by_blocks(rows: Float[Array, "n d"], matrix: Float[Array, "d d"]) -> Float[Array, " n"]:

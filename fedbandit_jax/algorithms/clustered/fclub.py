@@ -184,8 +184,7 @@ class FCLUB(FederatedRounds):
             inverse, gram = acting(state).inverse, self.unsent_sums(state, arms).gram
             if who is not None:
                 inverse, gram = inverse[who][None], gram[who][None]
-            exact = jnp.linalg.slogdet(jnp.eye(inverse.shape[1], dtype=inverse.dtype)[None] + inverse @ gram)[1]
-            return jnp.where(same, of_one_vector, exact)
+            return jnp.where(same, of_one_vector, jax.vmap(log_det_growth)(inverse, gram))
 
         growth = lax.cond(any_lane(~same.all()), of_any, lambda: of_one_vector)
         return growth if who is None else jnp.where(state.local == state.local[who], growth, state.growth)
@@ -336,6 +335,13 @@ def acting(state: Clustering) -> Known:
     total = jax.tree.map(lambda x: x[state.whole], state.total)
     total = total._replace(means=state.total.means, widths=state.total.widths)
     return where_client(state.current, total, state.kept)
+
+
+def log_det_growth(inverse: Float[Array, "d d"], gram: Float[Array, "d d"]) -> Float[Array, ""]:
+    """log det(I + S^-1 dS) by the Cholesky factor of I + L' dS L, where S^-1 = L L'."""
+    root = regression.cholesky(inverse)
+    inside = jnp.eye(len(gram), dtype=gram.dtype) + root.T @ gram @ root
+    return 2 * jnp.log(jnp.diag(regression.cholesky(inside))).sum()
 
 
 def total_of(state: Clustering, i: Int[Array, ""]) -> Known:
