@@ -40,6 +40,7 @@ KNOWN = {  # library calls, by platform; a new one must be fit for batches
 IN_A_ROUND = {  # who may call a library there
     "SharedLinUCB",  # all clients update at once, which takes the solution of an M x M system
     "ConDuel",  # fits a logistic model, in a branch
+    "FCLUB",  # where a cluster has pulled several arms since its last message, in a branch
 }
 HEAD = """\
 # Kernels in one pass of every loop and branch of every algorithm's program, as XLA compiles it for a target. A name
