@@ -171,14 +171,7 @@ class PhaseElimination(PhaseAlgorithm, abstract=True):
         def play_phase(clock: Clock, state: State) -> tuple[State, Phase]:
             return self.carry_out(self.plan(key, problem, clock, state), problem, clock, state)
 
-        return run_phases(
-            play_phase,
-            self.first_state(problem),
-            gaps=problem.gaps,
-            horizon=problem.horizon,
-            checkpoints=checkpoints,
-            theta_error=problem.theta_error(jnp.zeros_like(problem.theta[0])),
-        )
+        return run_phases(play_phase, self.first_state(problem), problem, checkpoints)
 
     def plan(self, key: Key[Array, ""], problem: Problem, clock: Clock, state: State) -> PhasePlan:
         """What every client will do in a phase: its design, its counts, its questions."""

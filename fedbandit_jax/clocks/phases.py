@@ -221,14 +221,12 @@ def asked_after(turns: Float[Array, ""], counts: Float[Array, " n"]) -> Float[Ar
 def run_phases(
     play: Callable[[Clock, Any], tuple[Any, Phase]],
     state: Any,
-    *,
-    gaps: Float[Array, "M K"],
-    horizon: Float[Array, ""],
+    problem: Problem,
     checkpoints: Float[Array, " P"],
-    theta_error: Float[Array, ""],
 ) -> Trace:
-    """Play phases until T; `play` is one of them, `theta_error` the error before the first estimate."""
-    dtype = checkpoints.dtype
+    """Play phases until T; `play` is one of them."""
+    dtype, gaps, horizon = checkpoints.dtype, problem.gaps, problem.horizon
+    nothing_known = problem.theta_error(jnp.zeros_like(problem.theta[0]))
 
     def regret_after(rounds: Float[Array, ""], phase: Phase) -> Float[Array, ""]:
         if phase.rest is None:
@@ -267,7 +265,7 @@ def run_phases(
     diagnostics = tuple(told.info)
     fields = ("phase", "start", "length", *diagnostics)
     zeros = jnp.zeros_like(checkpoints)
-    curves = Trace(zeros, zeros, zeros, jnp.full_like(zeros, theta_error))
+    curves = Trace(zeros, zeros, zeros, jnp.full_like(zeros, nothing_known))
     sent = jax.tree.map(lambda _: zeros, told.closing)
     table = jnp.zeros((MAX_PHASES, len(fields)), dtype)
     *_, curves, sent, table = lax.while_loop(

@@ -5,7 +5,7 @@ play the same for every M, so runs that differ only in M share lanes: the larges
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -19,7 +19,7 @@ from fedbandit_jax.worlds.world import World
 
 CHUNKS_TO_COMPILE = 32  # a program takes about as long to compile as a device needs for so many of its chunks
 ACCELERATOR_LANES = 2**14  # most clients side by side on one GPU or TPU: more hide no more of the launches
-ACCELERATOR_MEMORY = 8e9  # bytes of one that does not tell
+ACCELERATOR_MEMORY = 8 * 10**9  # bytes of one that does not tell
 CLIENT_SIZE = 32  # numbers that a client takes at most on an accelerator, in those of its arms and a d x d matrix
 # Numbers in the arms of all clients of a core, where arms are redrawn: XLA hands the scores of more to its threads,
 # which takes longer than to work them out (100 arms of 50 dimensions: 8 clients play 1.7 times as fast as 16).
@@ -117,11 +117,15 @@ def clients_per_device(algorithm: Algorithm, world: World, arms: int, dim: int, 
     A program that turns out to take more memory than it may is made smaller, see `Program.compile`.
     """
     if device.platform != "cpu":
-        there = (device.memory_stats() or {}).get("bytes_limit", ACCELERATOR_MEMORY)
-        fitting = power_of_two_below(there / 2 / (4 * CLIENT_SIZE * dim * (arms + dim)))
-        return min(ACCELERATOR_LANES, fitting)
+        return clients_in_memory(device.memory_stats(), arms, dim)
     fastest = _checks.whole(f"{algorithm.name}.clients_per_core", algorithm.clients_per_core(arms, dim))
     return fastest if world.fixed else min(fastest, power_of_two_below(REDRAWN_NUMBERS / (arms * dim)))
+
+
+def clients_in_memory(stats: Mapping[str, int] | None, arms: int, dim: int) -> int:
+    """Clients that half the memory of an accelerator holds, which tells of it as JAX has it, or not."""
+    there = (stats or {}).get("bytes_limit", ACCELERATOR_MEMORY)
+    return min(ACCELERATOR_LANES, power_of_two_below(there / 2 / (4 * CLIENT_SIZE * dim * (arms + dim))))
 
 
 def power_of_two_below(x: float) -> int:

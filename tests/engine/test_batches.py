@@ -8,7 +8,7 @@ import pytest
 import fedbandit_jax as fb
 from fedbandit_jax.engine import batches
 from fedbandit_jax.engine import program as program_module
-from fedbandit_jax.engine.batches import Batch, clients_per_device, split_by_shape
+from fedbandit_jax.engine.batches import Batch, clients_in_memory, split_by_shape
 from fedbandit_jax.engine.cells import make_cells
 from fedbandit_jax.engine.program import Program
 from fedbandit_jax.engine.sweep import make_sweep, memory_budget
@@ -65,23 +65,11 @@ def test_federations_of_as_many_phases_are_neighbours(catalog):
     assert [cell.steps(catalog.dim) for cell in cells] == pytest.approx(found, abs=1)
 
 
-class Accelerator:
-    """A GPU as far as its memory goes."""
-
-    platform = "gpu"
-
-    def __init__(self, memory):
-        self.memory = memory
-
-    def memory_stats(self):
-        return self.memory and {"bytes_limit": self.memory}
-
-
 def test_clients_on_an_accelerator_follow_from_its_memory():
     """K = 100, d = 50: 0.96 MB each at most, in half of the memory."""
-    sizes = {80e9: 2**14, 24e9: 2**13, 8e9: 2**12, None: 2**12, 1e6: 1}
-    for memory, clients in sizes.items():
-        assert clients_per_device(fb.FedConPE(), fb.World(), 100, 50, Accelerator(memory)) == clients
+    for gigabytes, clients in {80: 2**14, 24: 2**13, 8: 2**12, 0: 1}.items():
+        assert clients_in_memory({"bytes_limit": gigabytes * 10**9 + 10**6}, 100, 50) == clients
+    assert clients_in_memory(None, 100, 50) == clients_in_memory({}, 100, 50) == 2**12
 
 
 def test_the_share_of_padding(catalog, monkeypatch):

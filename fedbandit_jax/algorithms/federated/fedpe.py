@@ -229,14 +229,7 @@ class FedPE(PhaseAlgorithm):
         def play_phase(clock: Clock, state: State) -> tuple[State, Phase]:
             return self.carry_out(self.plan(problem, clock, state), key, problem, clock, state)
 
-        return run_phases(
-            play_phase,
-            first_state(problem),
-            gaps=problem.gaps,
-            horizon=problem.horizon,
-            checkpoints=checkpoints,
-            theta_error=problem.theta_error(jnp.zeros_like(problem.theta[0])),
-        )
+        return run_phases(play_phase, first_state(problem), problem, checkpoints)
 
 
 def first_state(problem: Problem) -> State:
