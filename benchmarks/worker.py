@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -40,8 +41,13 @@ def run(task: Mapping[str, Any]) -> Any:
 
 
 def answer(stream: IO[str] | None, process: subprocess.Popen[str]) -> Any:
-    """The next line that a worker prints."""
-    line = stream.readline() if stream else ""
+    """The next line that a worker prints; it is ended if it takes too long."""
+    patience = threading.Timer(LIMIT, process.kill)
+    patience.start()
+    try:
+        line = stream.readline() if stream else ""
+    finally:
+        patience.cancel()
     if not line:
         _, errors = process.communicate(timeout=LIMIT)
         raise RuntimeError((errors.strip().splitlines() or ["the worker ended"])[-1])
