@@ -44,7 +44,7 @@ def test_the_suite_tells_what_it_compiled(tmp_path):
     found = runner.run(["accelerators"], Effort(0, "h100"), print)
     suite = found["suites"]["accelerators"]
     assert not suite["skipped"]
-    assert {"kernels a round", "MB a round", "MB of memory", "client-rounds/s, estimated", "limit, estimated"} <= {
+    assert {"kernels a stretch", "MB a stretch", "MB of memory", "client-rounds/s, estimated", "limit, estimated"} <= {
         row["metric"] for row in suite["rows"]
     }
     assert figure.draw(found, tmp_path / "bench.png").stat().st_size > 10_000
