@@ -80,19 +80,10 @@ class Fit(NamedTuple):
 def fit(sums: Sums, prior: Real) -> Fit:
     """V = prior I + sum x x'."""
     eye = jnp.eye(len(sums.moment), dtype=sums.moment.dtype)
-    factor = factor_of(sums, prior)
+    factor = cholesky(prior * eye + sums.gram)
     root = lax.linalg.triangular_solve(factor, eye, left_side=True, lower=True).T
     gradient = sums.moment - prior * sums.reference
     return Fit(root, sums.reference + root @ (gradient @ root), 2 * jnp.log(jnp.diag(factor)).sum())
-
-
-def log_det(sums: Sums, prior: Real) -> Float[Array, ""]:
-    """log det V alone."""
-    return 2 * jnp.log(jnp.diag(factor_of(sums, prior))).sum()
-
-
-def factor_of(sums: Sums, prior: Real) -> Float[Array, "d d"]:
-    return cholesky(prior * jnp.eye(len(sums.moment), dtype=sums.moment.dtype) + sums.gram)
 
 
 def without_pulls(ridge: Ridge, arms: Float[Array, "K d"], rest: Sums, fitted: Fit) -> Ridge:
