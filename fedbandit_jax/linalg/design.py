@@ -9,7 +9,7 @@ fixed shapes: batch them with `vmap`.
 """
 
 from collections.abc import Callable
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import NamedTuple
 
 import jax
@@ -19,6 +19,7 @@ from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
 from fedbandit_jax import _checks
+from fedbandit_jax.linalg.portable import in_turn
 
 
 class Design(NamedTuple):
@@ -32,6 +33,7 @@ RESOLUTION = {"float32": 1e-5, "float64": 1e-10}  # directions of which arms hav
 LEAST_SHARE = 1e-3  # of the largest weight: whoever pays for every arm of a design does without those below
 TIED = 1e-5  # parts as large as each other
 SPANNED = 1e-3  # of an arm's norm: with no more left, it is a combination of others
+FEW = 16  # rows that are worked on apart from the others, on CPU, where no others matter
 ROUNDING = 16  # units in the last place: by rounding, arms seem to have up to 8 of a direction that they do not have
 
 Solution = tuple[Float[Array, " K"], Float[Array, ""], Int[Array, ""]]  # weights, g, iterations
@@ -57,26 +59,30 @@ class Whitened(NamedTuple):
     def uniform(self) -> Float[Array, " K"]:
         return self.mask / jnp.maximum(self.mask.sum(), 1).astype(self.rows.dtype)
 
-    def factor(self, weights: Float[Array, " K"]) -> Float[Array, "d d"]:
-        """Cholesky factor of V(pi), made regular by 1 on the uncounted diagonal."""
-        V = (weights[:, None] * self.rows).T @ self.rows + jnp.diag(self.uncounted)
-        # V is symmetric: its transpose is V in the order of columns that LAPACK wants, without a copy.
-        return jnp.linalg.cholesky(V.T, symmetrize_input=False)
-
-    def half_inverse(self, weights: Float[Array, " K"]) -> Float[Array, "d d"]:
-        """L^-1 with V(pi) = L L'."""
-        eye = jnp.eye(self.rows.shape[1], dtype=self.rows.dtype)
-        return lax.linalg.triangular_solve(self.factor(weights), eye, left_side=True, lower=True)
+    def V(self, weights: Float[Array, " K"]) -> Float[Array, "d d"]:
+        """V(pi), made regular by 1 on the uncounted diagonal."""
+        return weighted_gram(self.rows, weights) + jnp.diag(self.uncounted)
 
     def g(self, weights: Float[Array, " K"]) -> Float[Array, " K"]:
         """u_a' V(pi)^-1 u_a for every arm; 0 off the mask."""
         # A product with L^-1 is faster than a triangular solve: it has K right-hand sides, not d.
-        return ((self.rows @ self.half_inverse(weights).T) ** 2).sum(axis=1)
+        return ((self.rows @ half_inverse(self.V(weights)).T) ** 2).sum(axis=1)
 
 
 def weighted_gram(rows: Float[Array, "n d"], weights: Float[Array, " n"]) -> Float[Array, "d d"]:
     """sum_i w_i x_i x_i'."""
     return (weights[:, None] * rows).T @ rows
+
+
+def factor(V: Float[Array, "d d"]) -> Float[Array, "d d"]:
+    """L with V = L L', lower triangular; NaN unless V is positive definite."""
+    # V is symmetric: its transpose is V in the order of columns that LAPACK wants, without a copy.
+    return jnp.linalg.cholesky(V.T, symmetrize_input=False)
+
+
+def half_inverse(V: Float[Array, "d d"]) -> Float[Array, "d d"]:
+    """L^-1 with V = L L'."""
+    return lax.linalg.triangular_solve(factor(V), jnp.eye(len(V), dtype=V.dtype), left_side=True, lower=True)
 
 
 @lru_cache
@@ -86,7 +92,7 @@ def random_rotation(dim: int) -> np.ndarray:
 
 
 def pivoted_qr(A: Float[Array, "n d"]) -> tuple[Float[Array, "n d"], Float[Array, " d"]]:
-    """Rank-revealing Q and |diagonal of R|, by LAPACK's column pivoting (CPU)."""
+    """Rank-revealing Q and |diagonal of R|, by LAPACK's column pivoting (CPU); no more columns than rows."""
     Q, R, _ = lax.linalg.qr(A, full_matrices=False, pivoting=True)
     return Q, jnp.abs(jnp.diagonal(R))
 
@@ -97,8 +103,12 @@ def alternating_qr(A: Float[Array, "n d"]) -> tuple[Float[Array, "n d"], Float[A
     A random rotation makes a plain QR rank-revealing up to a heavy-tailed factor (Demmel, Dumitriu and Holtz
     2007); two more QR steps on R' and its factor square the factor away (Stewart's QLP, 1999). The tall Q is A R^-1,
     as GPUs make it of reflections one matrix after another where n > 128; twice, as what is weak is inexact at first.
-    Columns of which A has no more than rounding stay near 0.
+    Columns of which A has no more than rounding stay near 0, and there are no more than rows.
     """
+    n, d = A.shape
+    if n < d:
+        Q, diagonal = alternating_qr(jnp.pad(A, ((0, d - n), (0, 0))))
+        return Q[:n, :n], diagonal[:n]
     rotation = jnp.asarray(random_rotation(A.shape[1]), A.dtype)
     _, R = jnp.linalg.qr(A @ rotation)
     turn, L = jnp.linalg.qr(R.T)
@@ -124,11 +134,8 @@ def orthonormal(arms: Float[Array, "K d"], mask: Bool[Array, " K"]) -> tuple[Flo
 
     Eigenvalues of the Gram matrix would square the condition number, which float32 does not survive.
     """
-    K, d = arms.shape
     active = jnp.where(mask[:, None], arms, 0)
-    tall = jnp.concatenate([active, jnp.zeros((max(d - K, 0), d), arms.dtype)])
-    Q, diagonal = lax.platform_dependent(tall, cpu=pivoted_qr, default=alternating_qr)
-    return Q[:K], diagonal
+    return lax.platform_dependent(active, cpu=pivoted_qr, default=alternating_qr)
 
 
 def at_resolution(
@@ -214,7 +221,7 @@ def _frank_wolfe(white: Whitened, tol: Float[Array, ""], max_iterations: int, re
     r = white.bound
 
     def exact(weights: Float[Array, " K"]) -> tuple[Float[Array, "d d"], Float[Array, " K"]]:
-        half = white.half_inverse(weights)
+        half = half_inverse(white.V(weights))
         return half.T @ half, ((white.rows @ half.T) ** 2).sum(axis=1)
 
     def step(state: tuple) -> tuple:
@@ -268,7 +275,7 @@ def _gradient(white: Whitened, tol: Float[Array, ""], max_iterations: int) -> So
         return jnp.where(white.mask, shares, 0)
 
     def loss(logits: Float[Array, " K"]) -> Float[Array, ""]:
-        return -2 * jnp.log(jnp.diagonal(white.factor(weights_of(logits)))).sum()
+        return -2 * jnp.log(jnp.diagonal(factor(white.V(weights_of(logits))))).sum()
 
     def unfinished(state: tuple) -> Bool[Array, ""]:
         _, _, _, value, i = state
@@ -317,13 +324,32 @@ def g_optimal_design(
     that are told apart only by directions too weak to take part.
     """
     solve, max_iterations = METHODS[_checks.choice("method", method, METHODS)]
-    basis = orthonormal(arms, mask)
-    white = at_resolution(*basis, mask, RESOLUTION[str(arms.dtype)])
-    weights, value, iterations = solve(white, jnp.asarray(tol, arms.dtype), max_iterations)
-    as_given = at_resolution(*basis, mask, ROUNDING * float(jnp.finfo(arms.dtype).eps))
-    true_value = as_given.g(weights).max()  # NaN where weights vanish that a weak direction needs
-    true_value = jnp.where(jnp.isnan(true_value), jnp.inf, true_value)
-    return Design(weights, jnp.where(as_given.rank > white.rank, true_value, value), white.rank, iterations)
+
+    def of_all(arms: Float[Array, "K d"], mask: Bool[Array, " K"], tol: Float[Array, ""]) -> Design:
+        basis = orthonormal(arms, mask)
+        white = at_resolution(*basis, mask, RESOLUTION[str(arms.dtype)])
+        weights, value, iterations = solve(white, tol, max_iterations)
+        as_given = at_resolution(*basis, mask, ROUNDING * float(jnp.finfo(arms.dtype).eps))
+        true_value = as_given.g(weights).max()  # NaN where weights vanish that a weak direction needs
+        true_value = jnp.where(jnp.isnan(true_value), jnp.inf, true_value)
+        return Design(weights, jnp.where(as_given.rank > white.rank, true_value, value), white.rank, iterations)
+
+    def of_few(arms: Float[Array, "K d"], mask: Bool[Array, " K"], tol: Float[Array, ""]) -> Design:
+        chosen = first_few(mask)
+        found = of_all(arms[chosen], mask[chosen], tol)
+        return found._replace(weights=jnp.zeros(len(arms), arms.dtype).at[chosen].set(found.weights))
+
+    def by_number(arms: Float[Array, "K d"], mask: Bool[Array, " K"], tol: Float[Array, ""]) -> Design:
+        return lax.cond(mask.sum() <= FEW, of_few, of_all, arms, mask, tol)
+
+    given = arms, mask, jnp.asarray(tol, arms.dtype)
+    on_cpu = of_all if min(arms.shape) <= 2 * FEW else partial(in_turn, by_number)
+    return lax.platform_dependent(*given, cpu=on_cpu, default=of_all)
+
+
+def first_few(mask: Bool[Array, " n"]) -> Int[Array, " few"]:
+    """Where a mask is true for the first `FEW` times; if that is less often, some other places behind them."""
+    return lax.top_k(mask.astype(jnp.float32), FEW)[1]
 
 
 def multi_client_design(
