@@ -56,7 +56,7 @@ class State(NamedTuple):
 
 
 class Statistics(NamedTuple):
-    """Client to server: Gram matrix G_i and moment vector W_i of everything seen in the phase."""
+    """Client to server: Gram matrix G_i and moment vector W_i of everything seen in the phase; or sums of them."""
 
     gram: Float[Array, "d d"]
     moment: Float[Array, " d"]
@@ -200,13 +200,14 @@ class PhaseElimination(PhaseAlgorithm, abstract=True):
         pace = self.questions_a_round()
         asked = jax.vmap(asked_after, in_axes=(None, 0))(pace * length, questions.repetitions)
         random = plan.random._replace(questions=plan.random.questions[:, : asked.shape[1]])
-        statistics = jax.vmap(play, in_axes=(None, 0, 0, 0, 0, 0, 0, None))(
+        rewards, answers = jax.vmap(play, in_axes=(None, 0, 0, 0, 0, 0, 0, None))(
             problem.world, problem.arms, pulls, questions.vectors, asked, random, problem.theta, problem.noise
         )
+        seen, told = sum_up(problem.arms, pulls, rewards), sum_up(questions.vectors, asked, answers)
         # NaN must not pass silently; this also keeps eigendecompositions in order, see _runtime.
         unsound = jnp.stack([jnp.isnan(x).any() for x in questions.info.values()]).any() if questions.info else False
-        gram = jnp.where(unsound, jnp.nan, state.gram) + statistics.gram.sum(axis=0)
-        moment = state.moment + statistics.moment.sum(axis=0)
+        gram = jnp.where(unsound, jnp.nan, state.gram) + seen.gram + told.gram
+        moment = state.moment + seen.moment + told.moment
         theta_hat, unseen = least_squares(gram + self.ridge * jnp.eye(len(gram), dtype=gram.dtype), moment)
         estimate = Estimate(theta_hat)
         active = jax.vmap(eliminate, in_axes=(0, 0, None, None))(
@@ -222,9 +223,7 @@ class PhaseElimination(PhaseAlgorithm, abstract=True):
         if asked.shape[1]:
             info["questions"] = problem.mean_over_clients(asked.sum(axis=1))
             info["dropped"] = problem.mean_over_clients((questions.repetitions - asked).sum(axis=1))
-        up, down = (
-            sum(part.size for part in message) for message in (jax.tree.map(lambda x: x[0], statistics), estimate)
-        )
+        up, down = (sum(part.size for part in message) for message in (seen, estimate))
         M = problem.num_clients
         phase = Phase(
             counts=plan.counts,
@@ -255,15 +254,19 @@ def play(
     random: Randomness,
     theta: Float[Array, " d"],
     noise: Float[Array, ""],
-) -> Statistics:
-    """Client: pull, ask, and sum up."""
+) -> tuple[Float[Array, " K"], Float[Array, " n"]]:
+    """Client: pull and ask; the sum of the rewards of each arm, and of the answers about each key term."""
     pull_key, question_key = (None, None) if random.keys is None else random.keys
     rewards = world.sum_of_rewards(pulls, world.mean(arms, theta), noise, random.pulls, pull_key)
     answers = world.sum_of_rewards(questions, world.mean(key_terms, theta), noise, random.questions, question_key)
-    return Statistics(
-        weighted_gram(arms, pulls) + weighted_gram(key_terms, questions),
-        rewards @ arms + answers @ key_terms,
-    )
+    return rewards, answers
+
+
+def sum_up(rows: Float[Array, "M n d"], counts: Float[Array, "M n"], sums: Float[Array, "M n"]) -> Statistics:
+    """Clients: what each uploads of rows that it met so often; server: added up, so in one product for all."""
+    M, n, d = rows.shape
+    together = rows.reshape(M * n, d)
+    return Statistics(weighted_gram(together, counts.ravel()), sums.ravel() @ together)
 
 
 def eliminate(

@@ -37,9 +37,9 @@ def _argmax_at_once(scores: Float[Array, "*n m"]) -> Int[Array, "*n"]:
 
 
 def argmax_rows(scores: Float[Array, "n m"]) -> Int[Array, " n"]:
-    """Index of a largest entry of every row of a wide matrix, among equal entries any; for CPUs.
+    """Index of the first largest entry of every row of a wide matrix; for CPUs.
 
-    64 neighbouring columns compete side by side first, and only the winners are reduced one by one.
+    64 neighbouring columns compete side by side first, and only the winners are reduced.
     """
     n, m = scores.shape
     blocks = -(-m // SLOTS)
@@ -50,8 +50,8 @@ def argmax_rows(scores: Float[Array, "n m"]) -> Int[Array, " n"]:
         better = padded[:, i] > best
         best = jnp.where(better, padded[:, i], best)
         block = jnp.where(better, i, block)
-    slot = jnp.argmax(best, axis=1).astype(jnp.int32)
-    return slot + SLOTS * jnp.take_along_axis(block, slot[:, None], axis=1)[:, 0]
+    index = SLOTS * block + jnp.arange(SLOTS, dtype=jnp.int32)[None, :]
+    return jnp.where(best >= best.max(axis=1, keepdims=True), index, m).min(axis=1)
 
 
 def argmax_products(rows: Float[Array, "n d"], others: Float[Array, "J d"], absolute: bool) -> Int[Array, " n"]:
@@ -62,8 +62,11 @@ def argmax_products(rows: Float[Array, "n d"], others: Float[Array, "J d"], abso
     size = abs if absolute else lambda products: products
 
     def at_once(rows: Float[Array, "n d"], others: Float[Array, "J d"]) -> Int[Array, " n"]:
+        # The last one again and again, up to whole blocks, is less to copy than the products would be.
+        J = len(others)
+        padded = jnp.pad(others, ((0, -J % SLOTS), (0, 0)), mode="edge")
         # In the order of rows: XLA's product with a transposed factor takes more than twice as long.
-        return argmax_rows(size(lax.optimization_barrier(rows) @ others.T))
+        return jnp.minimum(argmax_rows(size(lax.optimization_barrier(rows) @ padded.T)), J - 1)
 
     def in_blocks(rows: Float[Array, "n d"], others: Float[Array, "J d"]) -> Int[Array, " n"]:
         J, d = others.shape
