@@ -40,11 +40,11 @@ Solution = tuple[Float[Array, " K"], Float[Array, ""], Int[Array, ""]]  # weight
 
 
 class Whitened(NamedTuple):
-    """Active arms as rows u_a with sum_a u_a u_a' / n = I on `rank` columns; other rows, columns are 0."""
+    """Active arms as rows u_a with sum_a u_a u_a' / n = I on `rank` of c = min(K, d) columns; the others are 0."""
 
-    rows: Float[Array, "K d"]
+    rows: Float[Array, "K c"]
     mask: Bool[Array, " K"]
-    uncounted: Float[Array, " d"]  # 1 on the columns beyond the rank
+    uncounted: Float[Array, " c"]  # 1 on the columns beyond the rank
 
     @property
     def rank(self) -> Int[Array, ""]:
@@ -59,14 +59,14 @@ class Whitened(NamedTuple):
     def uniform(self) -> Float[Array, " K"]:
         return self.mask / jnp.maximum(self.mask.sum(), 1).astype(self.rows.dtype)
 
-    def V(self, weights: Float[Array, " K"]) -> Float[Array, "d d"]:
+    def information(self, weights: Float[Array, " K"]) -> Float[Array, "c c"]:
         """V(pi), made regular by 1 on the uncounted diagonal."""
         return weighted_gram(self.rows, weights) + jnp.diag(self.uncounted)
 
     def g(self, weights: Float[Array, " K"]) -> Float[Array, " K"]:
         """u_a' V(pi)^-1 u_a for every arm; 0 off the mask."""
         # A product with L^-1 is faster than a triangular solve: it has K right-hand sides, not d.
-        return ((self.rows @ half_inverse(self.V(weights)).T) ** 2).sum(axis=1)
+        return ((self.rows @ half_inverse(self.information(weights)).T) ** 2).sum(axis=1)
 
 
 def weighted_gram(rows: Float[Array, "n d"], weights: Float[Array, " n"]) -> Float[Array, "d d"]:
@@ -91,13 +91,13 @@ def random_rotation(dim: int) -> np.ndarray:
     return np.linalg.qr(np.random.default_rng(0).normal(size=(dim, dim)))[0]
 
 
-def pivoted_qr(A: Float[Array, "n d"]) -> tuple[Float[Array, "n d"], Float[Array, " d"]]:
+def pivoted_qr(A: Float[Array, "n d"]) -> tuple[Float[Array, "n c"], Float[Array, " c"]]:
     """Rank-revealing Q and |diagonal of R|, by LAPACK's column pivoting (CPU); no more columns than rows."""
     Q, R, _ = lax.linalg.qr(A, full_matrices=False, pivoting=True)
     return Q, jnp.abs(jnp.diagonal(R))
 
 
-def alternating_qr(A: Float[Array, "n d"]) -> tuple[Float[Array, "n d"], Float[Array, " d"]]:
+def alternating_qr(A: Float[Array, "n d"]) -> tuple[Float[Array, "n c"], Float[Array, " c"]]:
     """Rank-revealing Q and |diagonal of R| from plain QR steps, which exist on every device.
 
     A random rotation makes a plain QR rank-revealing up to a heavy-tailed factor (Demmel, Dumitriu and Holtz
@@ -129,7 +129,7 @@ def whiten(arms: Float[Array, "K d"], mask: Bool[Array, " K"]) -> Whitened:
     return at_resolution(*orthonormal(arms, mask), mask, RESOLUTION[str(arms.dtype)])
 
 
-def orthonormal(arms: Float[Array, "K d"], mask: Bool[Array, " K"]) -> tuple[Float[Array, "K d"], Float[Array, " d"]]:
+def orthonormal(arms: Float[Array, "K d"], mask: Bool[Array, " K"]) -> tuple[Float[Array, "K c"], Float[Array, " c"]]:
     """Orthonormal columns that span the active arms, and how much the arms have of each, by a rank-revealing QR.
 
     Eigenvalues of the Gram matrix would square the condition number, which float32 does not survive.
@@ -139,7 +139,7 @@ def orthonormal(arms: Float[Array, "K d"], mask: Bool[Array, " K"]) -> tuple[Flo
 
 
 def at_resolution(
-    Q: Float[Array, "K d"], diagonal: Float[Array, " d"], mask: Bool[Array, " K"], resolution: float
+    Q: Float[Array, "K c"], diagonal: Float[Array, " c"], mask: Bool[Array, " K"], resolution: float
 ) -> Whitened:
     """The columns of which the arms have more than a share of the first."""
     counted = diagonal > resolution * jnp.maximum(diagonal.max(), jnp.finfo(Q.dtype).tiny)
@@ -220,8 +220,8 @@ def _frank_wolfe(white: Whitened, tol: Float[Array, ""], max_iterations: int, re
     """
     r = white.bound
 
-    def exact(weights: Float[Array, " K"]) -> tuple[Float[Array, "d d"], Float[Array, " K"]]:
-        half = half_inverse(white.V(weights))
+    def exact(weights: Float[Array, " K"]) -> tuple[Float[Array, "c c"], Float[Array, " K"]]:
+        half = half_inverse(white.information(weights))
         return half.T @ half, ((white.rows @ half.T) ** 2).sum(axis=1)
 
     def step(state: tuple) -> tuple:
@@ -275,7 +275,7 @@ def _gradient(white: Whitened, tol: Float[Array, ""], max_iterations: int) -> So
         return jnp.where(white.mask, shares, 0)
 
     def loss(logits: Float[Array, " K"]) -> Float[Array, ""]:
-        return -2 * jnp.log(jnp.diagonal(factor(white.V(weights_of(logits))))).sum()
+        return -2 * jnp.log(jnp.diagonal(factor(white.information(weights_of(logits))))).sum()
 
     def unfinished(state: tuple) -> Bool[Array, ""]:
         _, _, _, value, i = state

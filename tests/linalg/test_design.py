@@ -12,6 +12,7 @@ import pytest
 
 import fedbandit_jax as fb
 from fedbandit_jax.linalg.design import (
+    FEW,
     METHODS,
     Design,
     _multiplicative,
@@ -284,6 +285,42 @@ def test_a_batch_gives_what_its_members_give_alone(method):
             assert (single.rank, single.iterations) == (together.rank[i], together.iterations[i])
             # The same steps with sums in another order: rounding, times the condition number of the arms.
             np.testing.assert_allclose(single.weights, together.weights[i], atol=1e-8)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_few_active_arms_of_many_have_the_design_that_they_have_alone(dtype):
+    """Of any number, on both sides of FEW; also where some repeat others, so that the design is not unique but in g."""
+    rng, n, d = np.random.default_rng(0), 60, 40
+    with jax.enable_x64(dtype == "float64"):
+        design = jax.jit(fb.g_optimal_design)
+        for kept in (0, 1, FEW, FEW + 1):
+            arms = unit(rng.normal(size=(n, d))).astype(dtype)
+            mask = np.isin(np.arange(n), rng.choice(n, kept, replace=False))
+            found, alone = design(arms, mask), design(arms[mask], np.ones(kept, bool)) if kept else None
+            weights = np.asarray(found.weights)
+            assert weights.dtype == dtype
+            assert not weights[~mask].any()
+            if alone is None:
+                continue
+            np.testing.assert_allclose(weights[mask], alone.weights, atol=1e-5 if dtype == "float32" else 1e-12)
+            assert (int(found.rank), int(found.iterations)) == (int(alone.rank), int(alone.iterations))
+            assert float(found.value) == pytest.approx(float(alone.value), rel=1e-5)
+        arms[mask] = arms[mask][rng.integers(5, size=kept)]
+        mask &= mask.cumsum() <= FEW
+        found = design(arms, mask)
+        assert found.rank == len(np.unique(arms[mask], axis=0))
+        exact = Exact(arms, mask)
+        assert exact.g(found.weights) <= (1 + 1e-2) * exact.rank * (1 + exact.slack)
+
+
+def test_few_active_arms_take_turns_in_a_batch():
+    """Lanes of few and of many active arms, side by side, have what each has alone."""
+    rng, n, d = np.random.default_rng(1), 60, 40
+    arms = unit(rng.normal(size=(4 * n, d))).reshape(4, n, d).astype(np.float32)
+    mask = np.stack([np.arange(n) < kept for kept in (3, 60, FEW, FEW + 1)])
+    together = jax.jit(jax.vmap(fb.g_optimal_design))(arms, mask).weights
+    for i in range(4):
+        np.testing.assert_allclose(together[i], jax.jit(fb.g_optimal_design)(arms[i], mask[i]).weights, atol=1e-5)
 
 
 @pytest.mark.parametrize("method", METHODS)
