@@ -12,7 +12,7 @@ from fedbandit_jax.linalg.design import FEW, first_few, half_inverse, random_rot
 from fedbandit_jax.linalg.portable import any_lane, in_turn
 
 SECTIONS = 8  # into which an interval is divided at a time
-SAFE = 0.1  # by which eigenvalues may differ from what rounding makes of them, and still count
+SAFE = 0.1  # of the spread of eigenvalues from which on some may not count: below, rounding cannot decide it
 
 
 def least_eigenvalue(A: Float[Array, "d d"]) -> Float[Array, ""]:
