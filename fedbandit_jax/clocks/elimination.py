@@ -113,10 +113,6 @@ class PhaseElimination(PhaseAlgorithm, abstract=True):
     design_tol: Hyperparameter = param(1e-2, low=1e-3, high=1)
     design_method: Hyperparameter = param("multiplicative", words=DESIGNS)
 
-    def clients_per_core(self, arms: int, dim: int) -> int:
-        """Few where clients meet: designs are made in turn anyway, and copies that fill up a last chunk are work."""
-        return super().clients_per_core(arms, dim) if self.independent_clients else 50
-
     def first_phase(self, dim: int, clients: int, arms: int, horizon: int, noise: float) -> float:
         """Rounds of the first phase, eps = 1/2, before rounding up."""
         sigma = noise if self.sigma is None else self.sigma

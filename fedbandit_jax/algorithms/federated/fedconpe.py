@@ -128,6 +128,10 @@ class FedConPE(PhaseElimination):
     def for_catalog(self, catalog: Catalog) -> Algorithm:
         return self.replace(C=coverage("C", self.C, catalog)) if self.C == "catalog" else self
 
+    def clients_per_core(self, arms: int, dim: int) -> int:
+        """Few: outlooks, most of the work, are made in turn anyway, and copies that fill up a last chunk cost as much."""
+        return 50
+
     def radius(self, problem: Problem, clock: Clock) -> Float[Array, ""]:
         return pooled_radius(self.N, problem, clock)
 
