@@ -129,7 +129,7 @@ class FedConPE(PhaseElimination):
         return self.replace(C=coverage("C", self.C, catalog)) if self.C == "catalog" else self
 
     def clients_per_core(self, arms: int, dim: int) -> int:
-        """Few: outlooks, most of the work, are made in turn anyway, and copies that fill up a last chunk cost as much."""
+        """Few: outlooks, most of the work, are made in turn anyway, and a last chunk is filled up with copies."""
         return 50
 
     def radius(self, problem: Problem, clock: Clock) -> Float[Array, ""]:
