@@ -208,17 +208,11 @@ def on_cuda(fast: Callable[..., Any], plain: Callable[..., Any], *operands: Any)
 def when(condition: Bool[Array, ""], function: Callable[[Any], Any], carry: Any) -> Any:
     """function(carry) if the condition holds, which is the same for a whole batch; else carry.
 
-    On CPU it is a loop of one turn at most: XLA copies what a branch returns, and not what a loop carries.
+    It is a loop of one turn at most: XLA copies what a branch returns, and not what a loop carries. And to give nested
+    branches the same layouts, its compiler for TPUs starts all over again so often that it does not end.
     """
-
-    def as_loop(condition: Bool[Array, ""], carry: Any) -> Any:
-        first = condition, carry
-        return lax.while_loop(lambda pair: pair[0], lambda pair: (jnp.zeros_like(pair[0]), function(pair[1])), first)[1]
-
-    def as_branch(condition: Bool[Array, ""], carry: Any) -> Any:
-        return lax.cond(condition, function, lambda carry: carry, carry)
-
-    return lax.platform_dependent(condition, carry, cpu=as_loop, default=as_branch)
+    first = condition, carry
+    return lax.while_loop(lambda pair: pair[0], lambda pair: (jnp.zeros_like(pair[0]), function(pair[1])), first)[1]
 
 
 @jax.custom_batching.custom_vmap
