@@ -112,12 +112,12 @@ def _two_products_by_sums(
     return (A * x[:, None]).sum(axis=0), (A * y[:, None]).sum(axis=0)
 
 
-def with_row(rows: Float[Array, "n *m"], i: Int[Array, ""], row: Float[Array, "*m"]) -> Float[Array, "n *m"]:
-    """The rows with another one at i, in place; i must be the same in all lanes of a batch.
+def with_row(rows: Array, i: Int[Array, ""], row: Array, axis: int = 0) -> Array:
+    """The rows along an axis with another one at i, in place; i must be the same in all lanes of a batch.
 
     Of `rows.at[i].set(row)` and what else there is, `vmap` makes a scatter, for which XLA copies all rows first.
     """
-    return _with_row_along(0)(rows, i, row)
+    return _with_row_along(axis)(rows, i, row)
 
 
 def _with_row_along(axis: int) -> Callable[..., Any]:

@@ -114,11 +114,32 @@ def squared_norms(arms: Float[Array, "K d"]) -> Float[Array, " K"]:
     return jnp.where(jnp.abs(squares - 1) < UNIT, 1, squares)
 
 
-def means_and_widths(ridge: Ridge, arms: Float[Array, "K d"]) -> tuple[Float[Array, " K"], Float[Array, " K"]]:
-    """x.theta and x' V^-1 x of the arms of a round."""
+class Estimate(NamedTuple):
+    """What a choice needs of a regression, and no more: it may be kept while the regression goes on."""
+
+    theta: Float[Array, " d"]
+    observations: Float[Array, ""]
+    prior: Float[Array, ""]
+    of_arms: tuple[Float[Array, " K"], Float[Array, " K"]] | None  # means and squared widths, of a fixed set
+    inverse: Float[Array, "d d"] | None  # V^-1, where arms are redrawn
+
+
+def estimate(ridge: Ridge) -> Estimate:
     if isinstance(ridge.pulls, FixedArms):
-        return ridge.pulls.means, ridge.pulls.widths
-    return matvec(arms, ridge.theta), rounded_to(1 / ridge.prior, quadratic_forms(arms, ridge.inverse))
+        of_arms = ridge.pulls.means, ridge.pulls.widths
+        return Estimate(ridge.theta, ridge.observations, ridge.prior, of_arms, None)
+    return Estimate(ridge.theta, ridge.observations, ridge.prior, None, ridge.inverse)
+
+
+def means_and_widths(
+    known: Ridge | Estimate, arms: Float[Array, "K d"]
+) -> tuple[Float[Array, " K"], Float[Array, " K"]]:
+    """x.theta and x' V^-1 x of the arms of a round."""
+    known = known if isinstance(known, Estimate) else estimate(known)
+    if known.of_arms is not None:
+        return known.of_arms
+    assert known.inverse is not None
+    return matvec(arms, known.theta), rounded_to(1 / known.prior, quadratic_forms(arms, known.inverse))
 
 
 def rounded_to(first: Float[Array, ""], widths: Float[Array, " K"]) -> Float[Array, " K"]:
