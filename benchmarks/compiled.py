@@ -82,16 +82,24 @@ def missing(target: Target) -> str:
 def reports(target: Target, cases: Sequence[Mapping[str, Any]]) -> Iterator[Report | str]:
     """Compile one case after another in a process of its own; what fails is its message.
 
-    A case has the arguments of `report`, as plain data.
+    A case has the arguments of `report`, as plain data. After one that ended the process, or took too long, there is
+    another process for the rest.
     """
-    process = worker.start({"task": "compiled", "target": target.name, "cases": list(cases)}, environment())
-    try:
-        for _ in cases:
-            found = worker.answer(process.stdout, process)
-            yield found if isinstance(found, str) else Report.from_json(found)
-    finally:
-        process.kill()
-        process.communicate()
+    left = list(cases)
+    while left:
+        process = worker.start({"task": "compiled", "target": target.name, "cases": left}, environment())
+        try:
+            while left:
+                left = left[1:]
+                try:
+                    found = worker.answer(process.stdout, process)
+                except RuntimeError as error:
+                    yield f"no program: {error}"
+                    break
+                yield found if isinstance(found, str) else Report.from_json(found)
+        finally:
+            process.kill()
+            process.communicate()
 
 
 def answer(task: Mapping[str, Any]) -> None:

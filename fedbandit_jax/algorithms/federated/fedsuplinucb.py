@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -28,6 +28,7 @@ from fedbandit_jax.clocks.rounds import Client, Info
 from fedbandit_jax.linalg import regression
 from fedbandit_jax.linalg.portable import any_lane, when, with_row
 from fedbandit_jax.linalg.regression import Estimate
+
 
 class Layers(NamedTuple):
     federation: Federation  # an axis L of layers, behind that of clients
