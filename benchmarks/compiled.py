@@ -114,13 +114,23 @@ def answer(task: Mapping[str, Any]) -> None:
 
 
 def report(
-    target: Target, algorithm: str, devices: int = 1, at_once: int = 4096, keep: str = "", **setting: Any
+    target: Target,
+    algorithm: str,
+    devices: int = 1,
+    at_once: int = 4096,
+    keep: str = "",
+    options: Mapping[str, Any] | None = None,
+    **setting: Any,
 ) -> Report:
-    """Compile an algorithm, here and now, for so many clients at once; `keep` is a file for the text of the program."""
+    """Compile an algorithm, here and now, for so many clients at once.
+
+    `keep` is a file for the text of the program; `options` are XLA's, besides those of the engine.
+    """
     began = time.perf_counter()
     program = prepare(algorithm, **setting)
     size = size_of(program, at_once)
-    compiled = lower(program, target.devices(devices), size["lanes"]).compile()
+    lowered = lower(program, target.devices(devices), size["lanes"])
+    compiled = lowered.compile(compiler_options=dict(options) if options else None)
     text = compiled.as_text()
     if keep:
         with open(keep, "w") as file:

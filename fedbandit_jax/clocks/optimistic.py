@@ -18,7 +18,7 @@ from jaxtyping import Array, Float, Int
 
 from fedbandit_jax.clocks.client import Client
 from fedbandit_jax.linalg import pulls
-from fedbandit_jax.linalg.portable import any_lane, may_be_cuda, on_cuda, when
+from fedbandit_jax.linalg.portable import any_lane, may_be_cuda, on_cuda
 from fedbandit_jax.linalg.regression import Ridge
 from fedbandit_jax.worlds.stage import BLOCK, EACH_CLIENT, Alone, Stage
 from fedbandit_jax.worlds.world import World
@@ -147,12 +147,11 @@ class Federated(NamedTuple):
         n = rounds.min()
         too_far = (rounds > n).any()
 
-        def again(played: tuple) -> tuple:
+        def again(after: Any, lost: Any) -> tuple:
             """In the runs in which somebody has played too far."""
-            after, lost = played
             start = jax.tree.map(lambda old, new: jnp.where(too_far, old, new), before, after)
             members, lost_then, _ = play(start, jnp.full_like(limits, jnp.inf), jnp.where(too_far, n, 0))
             return members, jnp.where(too_far, lost_then, lost)
 
-        members, lost = when(any_lane(too_far), again, (after, lost))
+        members, lost = lax.cond(any_lane(too_far), again, lambda *same: same, after, lost)
         return state._replace(members=members), lost.sum(), n

@@ -176,7 +176,8 @@ class FedSupLinUCB(Synchronised):
 
             return when(any_lane(due[s]), share, carry)
 
-        silence = per_message(*[jnp.zeros_like(setting.clients)] * 2, scalars=0)
+        nothing = jnp.zeros_like(setting.clients)
+        silence = per_message(nothing, nothing, 0)
         federation, info = lax.fori_loop(0, len(due), exchange_layer, (state.federation, silence))
         return Layers(federation, jnp.where(due[None, :], 0, state.waited)), info
 
