@@ -18,8 +18,9 @@ from benchmarks.targets import TARGETS
 TABLE = Path(__file__).with_name("kernels.toml")
 # For an H100 at the sizes of the paper, as its memory counts; for a TPU, which takes longer, at those of the tests.
 # Nobody looks into the kernels of the H100 here, so their code need not be good: the program is the same.
+HASTE = {"xla_backend_optimization_level": 0}
 SIZES = {
-    "h100": {"at_once": 4096, "sizes": compiled.FULL, "options": {"xla_backend_optimization_level": 0}},
+    "h100": {"at_once": 4096, "sizes": compiled.FULL, "options": HASTE},
     "v5e": {"at_once": 64, "sizes": compiled.TINY},
 }
 KNOWN = {  # library calls, by platform; a new one must be fit for batches
@@ -57,9 +58,9 @@ def needs(target):
         pytest.skip(reason, allow_module_level=True)
 
 
-def compile_all(target, keep=None):
-    """Every algorithm, in one process; `keep` has files for the text of some programs."""
-    cases = [{"algorithm": name, "keep": str((keep or {}).get(name, "")), **SIZES[target]} for name in fb.REGISTRY]
+def compile_all(target, more=None):
+    """Every algorithm, in one process, some with more arguments of `compiled.report`."""
+    cases = [{"algorithm": name, **SIZES[target], **(more or {}).get(name, {})} for name in fb.REGISTRY]
     return dict(zip(fb.REGISTRY, compiled.reports(TARGETS[target], cases), strict=True))
 
 

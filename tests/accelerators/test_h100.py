@@ -6,22 +6,26 @@ import fedbandit_jax as fb
 from benchmarks import compiled, figure, runner
 from benchmarks.measure import Effort
 from benchmarks.targets import TARGETS
-from tests.accelerators import programs, stretches
+from tests.accelerators import graphs, programs, stretches
 
 programs.needs("h100")
 MOST_MEMORY = 2e9
+# Loops inside one another that the host launches as one: rounds, to a checkpoint, of a block of random numbers, until
+# something is recomputed; or, of learners that pass messages, the rounds to the next message.
+GRAPHS = {"SharedLinUCB": 3, "FCLUB": 1}
 
 
 @pytest.fixture(scope="module")
-def texts(tmp_path_factory):
-    """Files for the programs whose rounds are played by a kernel of our own."""
-    folder = tmp_path_factory.mktemp("programs")
-    return {name: folder / name for name in stretches.PROGRAMS}
+def folder(tmp_path_factory):
+    """For the text of some programs, and for what XLA dumps of others."""
+    return tmp_path_factory.mktemp("programs")
 
 
 @pytest.fixture(scope="module")
-def reports(texts):
-    return programs.compile_all("h100", texts)
+def reports(folder):
+    kept = {name: {"keep": str(folder / name)} for name in stretches.PROGRAMS}
+    dumped = {name: {"options": {**programs.HASTE, "xla_dump_to": str(folder / name)}} for name in GRAPHS}
+    return programs.compile_all("h100", kept | dumped)
 
 
 @pytest.mark.parametrize("name", fb.REGISTRY)
@@ -35,12 +39,18 @@ def test_a_batch_leaves_room_on_the_card(reports, name):
 
 
 @pytest.mark.parametrize("name", stretches.PROGRAMS)
-def test_a_stretch_of_a_program_is_one_kernel(reports, texts, name):
+def test_a_stretch_of_a_program_is_one_kernel(reports, folder, name):
     report, (K, d) = reports[name], (compiled.FULL[size] for size in ("arms", "dim"))
-    found = stretches.in_program(texts[name].read_text(), report.lanes * report.clients, K, d)
+    found = stretches.in_program((folder / name).read_text(), report.lanes * report.clients, K, d)
     assert found["kernels"] == stretches.PROGRAMS[name]
     if found["kernels"] == 1:
         assert not found["large"]
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+def test_rounds_are_launched_as_a_graph(reports, folder, name):
+    assert reports[name].algorithm == name  # compiled
+    assert graphs.loops_in_graphs(folder / name) == GRAPHS[name]
 
 
 def test_eight_gpus_have_nothing_to_tell_each_other():
