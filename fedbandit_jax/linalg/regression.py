@@ -21,12 +21,11 @@ from jax import lax
 from jaxtyping import Array, Float, Int
 
 from fedbandit_jax.linalg import Real
-from fedbandit_jax.linalg.portable import matvec
+from fedbandit_jax.linalg.portable import half_solved, matvec
 
 BLOCKS = 3  # of columns, at most: XLA hands a loop that begins with many small operations to its threads
 COLUMNS, VECTOR = 24, 8  # of a block, at least; widths are multiples of a vector
 ROWS = 256  # whose quadratic forms an accelerator works out at once
-PIVOTS = 16  # that an accelerator eliminates in a row: a kernel each, and four in a loop of one at a time
 UNIT = 1e-5  # a squared norm as near to 1 is that of a unit vector, rounded
 
 
@@ -262,29 +261,6 @@ def pull_together(
         observations=ridge.observations + seen,
         pulls=pulls,
     )
-
-
-def half_solved(A: Float[Array, "M M"], sides: Float[Array, "M n"]) -> tuple[Float[Array, "M n"], Float[Array, " M"]]:
-    """L^-1 B, and the diagonal of L, of A = L L': every round, so that on accelerators it calls no library."""
-    return lax.platform_dependent(A, sides, cpu=_half_solved_by_lapack, default=_half_solved_by_pivots)
-
-
-def _half_solved_by_lapack(A: Float[Array, "M M"], sides: Float[Array, "M n"]) -> tuple:
-    factor = cholesky(A)
-    return lax.linalg.triangular_solve(factor, sides, left_side=True, lower=True), jnp.diag(factor)
-
-
-def _half_solved_by_pivots(A: Float[Array, "M M"], sides: Float[Array, "M n"]) -> tuple:
-    """Gauss's elimination, a pivot at a time, of all matrices of a batch side by side."""
-    M = len(A)
-
-    def eliminate(j: Int[Array, ""], rows: Float[Array, "M N"]) -> Float[Array, "M N"]:
-        row = rows[j] / jnp.sqrt(rows[j, j])
-        below = jnp.where(jnp.arange(M) > j, row[:M], 0)  # column j of L, as A is symmetric
-        return jnp.where((jnp.arange(M) == j)[:, None], row[None, :], rows - below[:, None] * row[None, :])
-
-    rows = lax.fori_loop(0, M, eliminate, jnp.concatenate([A, sides], axis=1), unroll=min(M, PIVOTS))
-    return rows[:, M:], jnp.diag(rows)
 
 
 def observe(

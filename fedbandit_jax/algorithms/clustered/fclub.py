@@ -142,8 +142,7 @@ class FCLUB(FederatedRounds):
         return numbers if self.servers is None else numbers % jnp.asarray(self.servers).astype(jnp.int32)
 
     def choose(self, state: Clustering, client: Client, key: Key[Array, ""]) -> Int[Array, "*M"]:
-        plays = state.users.plays
-        t = 1 + (plays.max() if client.who is None else plays.sum())
+        t = 1 + (state.users.plays.max() if client.who is None else state.users.plays.sum())
         beta = self.beta
         if isinstance(beta, str):
             d = state.total.theta.shape[1]
@@ -172,10 +171,8 @@ class FCLUB(FederatedRounds):
             rewards, last = state.rewards.at[who].add(reward), state.last.at[who].set(arm if client.fixed else x)
         same = (state.same & (last == state.last).reshape(M, -1).all(axis=1)) | (state.unsent == 0)
         state = state._replace(users=users, rewards=rewards, last=last, same=same)
-        growth = self.growth_at_most(state)
-        return state._replace(
-            growth=growth if who is None else jnp.where(state.local == state.local[who], growth, state.growth)
-        )
+        concerned = True if who is None else state.local == state.local[who]
+        return state._replace(growth=jnp.where(concerned, self.growth_at_most(state), state.growth))
 
     def growth_at_most(self, state: Clustering) -> Float[Array, " M"]:
         """The trace of S^-1 dS, which no log det(I + S^-1 dS) exceeds: until it reaches log U no message is due."""
@@ -223,8 +220,7 @@ class FCLUB(FederatedRounds):
         return self.sends(state).any() | is_before_phase(t)
 
     def exchange(self, state: Clustering, client: Client, t: Int[Array, ""]) -> tuple[Clustering, Info]:
-        d = state.total.theta.shape[1]
-        numbers = jnp.arange(len(state.local), dtype=jnp.int32)
+        d, numbers = state.total.theta.shape[1], jnp.arange(len(state.local), dtype=jnp.int32)
 
         def start_phase(carry: tuple) -> tuple:
             state, uploads, downloads = carry
@@ -307,12 +303,11 @@ class FCLUB(FederatedRounds):
         real, numbers = client.context.real, jnp.arange(len(state.local), dtype=jnp.int32)
         server = self.server_of(numbers)
         users = jax.vmap(Seen.sums)(state.users, client.arms)
-        near = distances(self.thetas(users), users.observations) <= self.alpha1
-        edges = state.edges & near
+        edges = state.edges & (distances(self.thetas(users), users.observations) <= self.alpha1)
         local = first_reached(edges)
         sums = within(local, users)
-        joined = distances(self.thetas(sums), sums.observations) < self.alpha2
-        joined = joined & (server[:, None] != server[None, :])
+        alike = distances(self.thetas(sums), sums.observations) < self.alpha2
+        joined = alike & (server[:, None] != server[None, :])
         is_cluster = real & (local == numbers)
         whole = first_reached(joined & is_cluster[:, None] & is_cluster[None, :])[local]
         formed = state._replace(
