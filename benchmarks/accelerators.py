@@ -24,6 +24,10 @@ from .measure import Effort, Found, Row, Skipped
 from .targets import TARGETS, Target
 
 QUICK = ("LinUCB", "ConUCB", "SharedLinUCB", "FedConPE")
+AT_ONCE = {  # clients, by effort; XLA takes minutes a program for 4096 on a TPU, where bytes a client are 5 % more
+    "gpu": ((64,), (4096,), (4096, 1024)),
+    "tpu": ((64,), (512,), (512,)),
+}
 UNITS = {  # what one pass of a loop plays
     "rounds.play_to_checkpoint": "round",
     "rounds.play_to_message": "round",
@@ -71,7 +75,7 @@ def accelerators(effort: Effort) -> Found:
     yield f"compiling for {target.title}: no such device is needed, nor used"
     names = effort.pick(QUICK[:1], QUICK, tuple(fb.REGISTRY))
     sizes = effort.pick(compiled.TINY, compiled.FULL, compiled.FULL)
-    at_once = effort.pick((64,), (4096,), (4096, 1024))
+    at_once = effort.pick(*AT_ONCE[target.platform])
     cases = [{"algorithm": name, "at_once": n, "sizes": sizes} for name in names for n in at_once]
     found = compiled.reports(target, cases)
     for name in names:

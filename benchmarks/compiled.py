@@ -82,16 +82,24 @@ def missing(target: Target) -> str:
 def reports(target: Target, cases: Sequence[Mapping[str, Any]]) -> Iterator[Report | str]:
     """Compile one case after another in a process of its own; what fails is its message.
 
-    A case has the arguments of `report`, as plain data.
+    A case has the arguments of `report`, as plain data. After one that ended the process, or took too long, there is
+    another process for the rest.
     """
-    process = worker.start({"task": "compiled", "target": target.name, "cases": list(cases)}, environment())
-    try:
-        for _ in cases:
-            found = worker.answer(process.stdout, process)
-            yield found if isinstance(found, str) else Report.from_json(found)
-    finally:
-        process.kill()
-        process.communicate()
+    left = list(cases)
+    while left:
+        process = worker.start({"task": "compiled", "target": target.name, "cases": left}, environment())
+        try:
+            while left:
+                left = left[1:]
+                try:
+                    found = worker.answer(process.stdout, process)
+                except RuntimeError as error:
+                    yield f"no program: {error}"
+                    break
+                yield found if isinstance(found, str) else Report.from_json(found)
+        finally:
+            process.kill()
+            process.communicate()
 
 
 def answer(task: Mapping[str, Any]) -> None:
@@ -106,13 +114,23 @@ def answer(task: Mapping[str, Any]) -> None:
 
 
 def report(
-    target: Target, algorithm: str, devices: int = 1, at_once: int = 4096, keep: str = "", **setting: Any
+    target: Target,
+    algorithm: str,
+    devices: int = 1,
+    at_once: int = 4096,
+    keep: str = "",
+    options: Mapping[str, Any] | None = None,
+    **setting: Any,
 ) -> Report:
-    """Compile an algorithm, here and now, for so many clients at once; `keep` is a file for the text of the program."""
+    """Compile an algorithm, here and now, for so many clients at once.
+
+    `keep` is a file for the text of the program; `options` are XLA's, besides those of the engine.
+    """
     began = time.perf_counter()
     program = prepare(algorithm, **setting)
     size = size_of(program, at_once)
-    compiled = lower(program, target.devices(devices), size["lanes"]).compile()
+    lowered = lower(program, target.devices(devices), size["lanes"])
+    compiled = lowered.compile(compiler_options=dict(options) if options else None)
     text = compiled.as_text()
     if keep:
         with open(keep, "w") as file:

@@ -22,7 +22,7 @@ from fedbandit_jax.clocks.rounds import CHOICES, Client, Info, RoundAlgorithm, c
 from fedbandit_jax.linalg import pooling, regression
 from fedbandit_jax.linalg.pooling import Sums
 from fedbandit_jax.linalg.portable import any_lane, argmax
-from fedbandit_jax.linalg.regression import Ridge
+from fedbandit_jax.linalg.regression import Estimate, Ridge
 from fedbandit_jax.worlds.problem import Problem
 from fedbandit_jax.worlds.stage import OneByOne, Stage, Together, stages_of
 
@@ -56,7 +56,7 @@ class Member(NamedTuple):
 class Federation(NamedTuple):
     members: Member  # an axis M
     server: Sums  # of all that was sent
-    acting: Ridge | None = None  # what each acts on, an axis M, where that is not all that it knows
+    acting: Estimate | None = None  # what each acts on, an axis M, where that is not all that it knows
 
 
 class FederatedRounds(RoundAlgorithm, abstract=True):
@@ -153,7 +153,7 @@ class Synchronised(FederatedRounds, abstract=True):
     lazy: ClassVar[bool] = False  # clients act on what the server has told them alone
     if TYPE_CHECKING:
 
-        def ucb(self, state: Ridge, client: Client) -> Float[Array, " K"]: ...
+        def ucb(self, state: Any, client: Client) -> Float[Array, " K"]: ...
 
         def radius(self, state: Ridge, client: Client) -> Float[Array, ""]: ...
 
@@ -167,7 +167,8 @@ class Synchronised(FederatedRounds, abstract=True):
         ridges = jax.vmap(lambda arms: regression.start(arms, prior, fixed=client.fixed))(client.arms)
         zeros = jnp.zeros_like(ridges.log_det)
         members = Member(ridges, zeros, zeros, ridges.log_det)
-        return Federation(members, pooling.nothing(ridges.theta[0]), ridges if self.lazy else None)
+        acting = regression.estimate(ridges) if self.lazy else None
+        return Federation(members, pooling.nothing(ridges.theta[0]), acting)
 
     def choose(self, state: Any, client: Client, key: Key[Array, ""]) -> Int[Array, "*M"]:
         return choices_of(self.ucb, acts_on(state), client)
@@ -197,7 +198,7 @@ class Synchronised(FederatedRounds, abstract=True):
         return (members.growth > jax.vmap(lambda unsent: self.limit(client, unsent, t))(members.unsent)).any()
 
 
-def acts_on(state: Federation) -> Ridge:
+def acts_on(state: Federation) -> Ridge | Estimate:
     """What each client chooses by, an axis M."""
     return state.members.ridge if state.acting is None else state.acting
 
@@ -224,7 +225,7 @@ def synchronise(
     after = Member(ridges, zeros, zeros, jnp.full_like(zeros, fitted.log_det))
     d = len(server.moment)
     info = per_message(setting.clients, setting.clients, d * d + d)
-    return Federation(after, server, None if state.acting is None else ridges), info
+    return Federation(after, server, None if state.acting is None else regression.estimate(ridges)), info
 
 
 def pass_on(
@@ -270,7 +271,7 @@ def pass_on(
             members = jax.vmap(receive_)(before, client.arms, has_sent, told)
         acting = state.acting
         if acting is not None:
-            acting = where_client(told, members.ridge, acting)
+            acting = where_client(told, regression.estimate(members.ridge), acting)
         server = jax.tree.map(lambda new, old: jnp.where(is_sent, new, old), server, state.server)
         state = Federation(members, server, acting)
         return state, uploads + is_sent, downloads + told.sum(), due(state) & (numbers > sender)

@@ -23,7 +23,7 @@ from fedbandit_jax.clocks.base import Algorithm, MadeFor, Trace
 from fedbandit_jax.clocks.client import Client, Info, Questions, ask_each_client, client_of, in_round
 from fedbandit_jax.clocks.client import ask_in_turn as ask_in_turn
 from fedbandit_jax.clocks.schedule import NEVER, Schedule
-from fedbandit_jax.linalg.portable import largest_of_lanes
+from fedbandit_jax.linalg.portable import largest_of_lanes, when
 from fedbandit_jax.worlds.problem import Problem
 from fedbandit_jax.worlds.stage import BLOCK, EACH_CLIENT, Alone, Round, Stage, Together, own_rounds, stages_of
 from fedbandit_jax.worlds.world import World
@@ -333,19 +333,16 @@ def play_rounds(
         if schedule is not NEVER:
             due = schedule.due(game.t + 1)
 
-            def ask_now(state: Any, totals: dict[str, Total]) -> tuple[Any, dict[str, Total]]:
-                state, info = ask(state, game.t, game.asked, due)
-                return state, add(totals, as_counts(info))
+            def ask_now(carry: tuple[Any, dict[str, Total]]) -> tuple[Any, dict[str, Total]]:
+                state, info = ask(carry[0], game.t, game.asked, due)
+                return state, add(carry[1], as_counts(info))
 
-            state, totals = lax.cond(due > 0, ask_now, lambda *same: same, game.state, game.totals)
+            state, totals = when(due > 0, ask_now, (game.state, game.totals))
             game = game._replace(state=state, totals=totals, asked=game.asked + due)
         refresh = (game.t // (BLOCK * REFRESH) + 1) * BLOCK * REFRESH
         until = jnp.minimum(jnp.minimum(refresh, last), schedule.quiet_until(game.t + 1))
         game = lax.while_loop(lambda game: game.t < until, lambda game: play_block(until, game), game)
-        state = lax.cond(
-            game.t == refresh, lambda state: learner.refresh(state, client), lambda state: state, game.state
-        )
-        return game._replace(state=state)
+        return game._replace(state=when(game.t == refresh, lambda state: learner.refresh(state, client), game.state))
 
     zeros, nothing = jnp.zeros_like(checkpoints), jnp.int32(0)
     state, seen = learner.start(client), stage.begin()

@@ -16,6 +16,7 @@ from jaxtyping import Array, Bool, Float, Int
 SLOTS = 64  # columns that compete side by side in an argmax over rows
 KERNEL_SWITCH = "FEDBANDIT_KERNELS"  # an environment variable: "false" does without kernels of our own
 CUDA_ELSEWHERE = False  # set it before programs are made here for GPUs that are not here
+PIVOTS = 16  # that an accelerator eliminates in a row: a kernel each, and four in a loop of one at a time
 BLOCK = 128  # rows whose products with others compete at a time on accelerators
 
 
@@ -115,12 +116,35 @@ def _two_products_by_sums(
     return (A * x[:, None]).sum(axis=0), (A * y[:, None]).sum(axis=0)
 
 
-def with_row(rows: Float[Array, "n *m"], i: Int[Array, ""], row: Float[Array, "*m"]) -> Float[Array, "n *m"]:
-    """The rows with another one at i, in place; i must be the same in all lanes of a batch.
+def half_solved(A: Float[Array, "M M"], sides: Float[Array, "M n"]) -> tuple[Float[Array, "M n"], Float[Array, " M"]]:
+    """L^-1 B, and the diagonal of L, of A = L L': every round, so that on accelerators it calls no library."""
+    return lax.platform_dependent(A, sides, cpu=_half_solved_by_lapack, default=_half_solved_by_pivots)
+
+
+def _half_solved_by_lapack(A: Float[Array, "M M"], sides: Float[Array, "M n"]) -> tuple:
+    factor = jnp.linalg.cholesky(A, symmetrize_input=False)
+    return lax.linalg.triangular_solve(factor, sides, left_side=True, lower=True), jnp.diag(factor)
+
+
+def _half_solved_by_pivots(A: Float[Array, "M M"], sides: Float[Array, "M n"]) -> tuple:
+    """Gauss's elimination, a pivot at a time, of all matrices of a batch side by side."""
+    M = len(A)
+
+    def eliminate(j: Int[Array, ""], rows: Float[Array, "M N"]) -> Float[Array, "M N"]:
+        row = rows[j] / jnp.sqrt(rows[j, j])
+        below = jnp.where(jnp.arange(M) > j, row[:M], 0)  # column j of L, as A is symmetric
+        return jnp.where((jnp.arange(M) == j)[:, None], row[None, :], rows - below[:, None] * row[None, :])
+
+    rows = lax.fori_loop(0, M, eliminate, jnp.concatenate([A, sides], axis=1), unroll=min(M, PIVOTS))
+    return rows[:, M:], jnp.diag(rows)
+
+
+def with_row(rows: Array, i: Int[Array, ""], row: Array, axis: int = 0) -> Array:
+    """The rows along an axis with another one at i, in place; i must be the same in all lanes of a batch.
 
     Of `rows.at[i].set(row)` and what else there is, `vmap` makes a scatter, for which XLA copies all rows first.
     """
-    return _with_row_along(0)(rows, i, row)
+    return _with_row_along(axis)(rows, i, row)
 
 
 def _with_row_along(axis: int) -> Callable[..., Any]:
@@ -211,17 +235,11 @@ def on_cuda(fast: Callable[..., Any], plain: Callable[..., Any], *operands: Any)
 def when(condition: Bool[Array, ""], function: Callable[[Any], Any], carry: Any) -> Any:
     """function(carry) if the condition holds, which is the same for a whole batch; else carry.
 
-    On CPU it is a loop of one turn at most: XLA copies what a branch returns, and not what a loop carries.
+    It is a loop of one turn at most: XLA copies what a branch returns, and not what a loop carries. And to give nested
+    branches the same layouts, its compiler for TPUs starts all over again so often that it does not end.
     """
-
-    def as_loop(condition: Bool[Array, ""], carry: Any) -> Any:
-        first = condition, carry
-        return lax.while_loop(lambda pair: pair[0], lambda pair: (jnp.zeros_like(pair[0]), function(pair[1])), first)[1]
-
-    def as_branch(condition: Bool[Array, ""], carry: Any) -> Any:
-        return lax.cond(condition, function, lambda carry: carry, carry)
-
-    return lax.platform_dependent(condition, carry, cpu=as_loop, default=as_branch)
+    first = condition, carry
+    return lax.while_loop(lambda pair: pair[0], lambda pair: (jnp.zeros_like(pair[0]), function(pair[1])), first)[1]
 
 
 @jax.custom_batching.custom_vmap

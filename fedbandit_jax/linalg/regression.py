@@ -21,7 +21,7 @@ from jax import lax
 from jaxtyping import Array, Float, Int
 
 from fedbandit_jax.linalg import Real
-from fedbandit_jax.linalg.portable import matvec
+from fedbandit_jax.linalg.portable import half_solved, matvec
 
 BLOCKS = 3  # of columns, at most: XLA hands a loop that begins with many small operations to its threads
 COLUMNS, VECTOR = 24, 8  # of a block, at least; widths are multiples of a vector
@@ -114,11 +114,32 @@ def squared_norms(arms: Float[Array, "K d"]) -> Float[Array, " K"]:
     return jnp.where(jnp.abs(squares - 1) < UNIT, 1, squares)
 
 
-def means_and_widths(ridge: Ridge, arms: Float[Array, "K d"]) -> tuple[Float[Array, " K"], Float[Array, " K"]]:
-    """x.theta and x' V^-1 x of the arms of a round."""
+class Estimate(NamedTuple):
+    """What a choice needs of a regression, and no more: it may be kept while the regression goes on."""
+
+    theta: Float[Array, " d"]
+    observations: Float[Array, ""]
+    prior: Float[Array, ""]
+    of_arms: tuple[Float[Array, " K"], Float[Array, " K"]] | None  # means and squared widths, of a fixed set
+    inverse: Float[Array, "d d"] | None  # V^-1, where arms are redrawn
+
+
+def estimate(ridge: Ridge) -> Estimate:
     if isinstance(ridge.pulls, FixedArms):
-        return ridge.pulls.means, ridge.pulls.widths
-    return matvec(arms, ridge.theta), rounded_to(1 / ridge.prior, quadratic_forms(arms, ridge.inverse))
+        of_arms = ridge.pulls.means, ridge.pulls.widths
+        return Estimate(ridge.theta, ridge.observations, ridge.prior, of_arms, None)
+    return Estimate(ridge.theta, ridge.observations, ridge.prior, None, ridge.inverse)
+
+
+def means_and_widths(
+    known: Ridge | Estimate, arms: Float[Array, "K d"]
+) -> tuple[Float[Array, " K"], Float[Array, " K"]]:
+    """x.theta and x' V^-1 x of the arms of a round."""
+    known = known if isinstance(known, Estimate) else estimate(known)
+    if known.of_arms is not None:
+        return known.of_arms
+    assert known.inverse is not None
+    return matvec(arms, known.theta), rounded_to(1 / known.prior, quadratic_forms(arms, known.inverse))
 
 
 def rounded_to(first: Float[Array, ""], widths: Float[Array, " K"]) -> Float[Array, " K"]:
@@ -213,10 +234,9 @@ def pull_together(
     """
     M, x = len(arm), arms[arm]
     U = ridge.inverse @ x.T
-    factor = cholesky(jnp.eye(M, dtype=x.dtype) + x @ U)
     expected = ridge.pulls.means[arm] if isinstance(ridge.pulls, FixedArms) else matvec(x, ridge.theta)
     sides = jnp.concatenate([U.T, (reward - expected)[:, None]], axis=1)
-    solved = lax.linalg.triangular_solve(factor, sides, left_side=True, lower=True)
+    solved, diagonal = half_solved(jnp.eye(M, dtype=x.dtype) + x @ U, sides)
     W, surprise = solved[:, :-1], solved[:, -1]
     change = surprise @ W
     pulls: FixedArms | RedrawnArms
@@ -237,7 +257,7 @@ def pull_together(
     return ridge._replace(
         inverse=ridge.inverse - W.T @ W,
         theta=ridge.theta + change,
-        log_det=ridge.log_det + 2 * jnp.log(jnp.diag(factor)).sum(),
+        log_det=ridge.log_det + 2 * jnp.log(diagonal).sum(),
         observations=ridge.observations + seen,
         pulls=pulls,
     )

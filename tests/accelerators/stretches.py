@@ -39,7 +39,7 @@ def main(target, *cases):
 
     portable.CUDA_ELSEWHERE = True
     chosen = TARGETS[target]
-    print(json.dumps({case: alone(chosen, case) if "x" in case else in_program(chosen, case) for case in cases}))
+    print(json.dumps({case: alone(chosen, case) for case in cases}))
 
 
 def alone(target, size):
@@ -85,19 +85,12 @@ def assembled(listing):
     return {"arch": arch, "registers": int(re.search(r"Used (\d+) registers", told)[1]), "spills": sum(spills)}
 
 
-def in_program(target, algorithm):
-    """An algorithm's stretch at the sizes of the paper: calls of the kernel, and what else moves a client's state."""
-    from benchmarks import compiled
-
-    with tempfile.TemporaryDirectory() as folder:
-        kept = Path(folder) / "program"
-        compiled.report(target, algorithm, keep=str(kept), at_once=LANES, sizes=compiled.FULL)
-        text = kept.read_text()
+def in_program(text, clients, K, d):
+    """The stretch of a program for so many clients: calls of the kernel, and what else moves a client's state."""
     stretches = [part for part in re.split(r"\n(?=%|ENTRY)", text) if KERNEL in part]
-    d, K = (compiled.FULL[name] for name in ("dim", "arms"))
     return {
         "kernels": sum(part.count(KERNEL) for part in stretches),
-        "large": [found for part in stretches for found in large(part, LANES * d * min(d, K) // 2)],
+        "large": [found for part in stretches for found in large(part, clients * d * min(d, K) // 2)],
     }
 
 

@@ -2,29 +2,55 @@
 
 import pytest
 
+import fedbandit_jax as fb
 from benchmarks import compiled, figure, runner
 from benchmarks.measure import Effort
 from benchmarks.targets import TARGETS
-from tests.accelerators import programs
+from tests.accelerators import graphs, programs, stretches
 
 programs.needs("h100")
 MOST_MEMORY = 2e9
-MORE_MEMORY = {"FedSupLinUCB": 5e9}  # seven layers, each with regressions of its own
+# Loops inside one another that the host launches as one: rounds, to a checkpoint, of a block of random numbers, until
+# something is recomputed; or, of learners that pass messages, the rounds to the next message.
+GRAPHS = {"SharedLinUCB": 3, "FCLUB": 1}
 
 
 @pytest.fixture(scope="module")
-def reports():
-    return programs.compile_all("h100")
+def folder(tmp_path_factory):
+    """For the text of some programs, and for what XLA dumps of others."""
+    return tmp_path_factory.mktemp("programs")
 
 
-@pytest.mark.parametrize("name", programs.names("h100"))
+@pytest.fixture(scope="module")
+def reports(folder):
+    kept = {name: {"keep": str(folder / name)} for name in stretches.PROGRAMS}
+    dumped = {name: {"options": {**programs.HASTE, "xla_dump_to": str(folder / name)}} for name in GRAPHS}
+    return programs.compile_all("h100", kept | dumped)
+
+
+@pytest.mark.parametrize("name", fb.REGISTRY)
 def test_a_gpu_likes_the_program(reports, name):
     programs.check(reports[name])
 
 
-@pytest.mark.parametrize("name", programs.names("h100"))
+@pytest.mark.parametrize("name", fb.REGISTRY)
 def test_a_batch_leaves_room_on_the_card(reports, name):
-    assert reports[name].memory < MORE_MEMORY.get(name, MOST_MEMORY)
+    assert reports[name].memory < MOST_MEMORY
+
+
+@pytest.mark.parametrize("name", stretches.PROGRAMS)
+def test_a_stretch_of_a_program_is_one_kernel(reports, folder, name):
+    report, (K, d) = reports[name], (compiled.FULL[size] for size in ("arms", "dim"))
+    found = stretches.in_program((folder / name).read_text(), report.lanes * report.clients, K, d)
+    assert found["kernels"] == stretches.PROGRAMS[name]
+    if found["kernels"] == 1:
+        assert not found["large"]
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+def test_rounds_are_launched_as_a_graph(reports, folder, name):
+    assert reports[name].algorithm == name  # compiled
+    assert graphs.loops_in_graphs(folder / name) == GRAPHS[name]
 
 
 def test_eight_gpus_have_nothing_to_tell_each_other():

@@ -2,6 +2,7 @@
 
 import pytest
 
+import fedbandit_jax as fb
 from tests.accelerators import programs
 
 programs.needs("v5e")
@@ -12,6 +13,6 @@ def reports():
     return programs.compile_all("v5e")
 
 
-@pytest.mark.parametrize("name", programs.names("v5e"))
+@pytest.mark.parametrize("name", fb.REGISTRY)
 def test_a_tpu_likes_the_program(reports, name):
     programs.check(reports[name])

@@ -114,3 +114,16 @@ def test_two_products_are_products_in_both_forms():
     for form in (portable.two_products, portable._two_products_at_once, portable._two_products_by_sums):
         for found, expected in zip(form(x, y, A), (x @ A, y @ A), strict=True):
             np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("M", [1, 2, 10, 16, 17, 40])
+def test_half_a_solution_is_the_same_by_pivots_and_by_lapack(M):
+    rng = np.random.default_rng(M)
+    X, sides = rng.normal(size=(M, 5)), rng.normal(size=(M, 7))
+    A = np.eye(M) + X @ X.T
+    L = np.linalg.cholesky(A)
+    with jax.enable_x64(True):
+        for form in (portable.half_solved, portable._half_solved_by_lapack, portable._half_solved_by_pivots):
+            solved, diagonal = form(jnp.asarray(A), jnp.asarray(sides))
+            np.testing.assert_allclose(solved, np.linalg.solve(L, sides), rtol=1e-10, atol=1e-12)
+            np.testing.assert_allclose(diagonal, np.diag(L), rtol=1e-12)

@@ -49,7 +49,7 @@ class Clustering(NamedTuple):
     last: Int[Array, " M"] | Float[Array, "M d"]  # pulled: the arm of a fixed set, or x
     same: Bool[Array, " M"]  # it was pulled throughout since the last message
     rewards: Float[Array, " M"]  # since then, their sum
-    growth: Float[Array, " M"]  # of a local cluster's log det by dS
+    growth: Float[Array, " M"]  # of a local cluster's log det by dS, at most
     edges: Bool[Array, "M M"]  # between users of a server
     local: Int[Array, " M"]  # each one's local cluster, by its first user
     whole: Int[Array, " M"]  # and its global one
@@ -142,8 +142,7 @@ class FCLUB(FederatedRounds):
         return numbers if self.servers is None else numbers % jnp.asarray(self.servers).astype(jnp.int32)
 
     def choose(self, state: Clustering, client: Client, key: Key[Array, ""]) -> Int[Array, "*M"]:
-        plays = state.users.plays
-        t = 1 + (plays.max() if client.who is None else plays.sum())
+        t = 1 + (state.users.plays.max() if client.who is None else state.users.plays.sum())
         beta = self.beta
         if isinstance(beta, str):
             d = state.total.theta.shape[1]
@@ -165,29 +164,36 @@ class FCLUB(FederatedRounds):
             arm = arm - len(client.arms) // M * jnp.arange(M, dtype=arm.dtype)
             seen = client.context.real.astype(reward.dtype)
             users, rewards = jax.vmap(Seen.plus)(state.users, arm, x, reward, seen), state.rewards + seen * reward
-            last, arms = arm if client.fixed else x, client.arms.reshape(M, -1, x.shape[1])
+            last = arm if client.fixed else x
         else:
             after = jax.tree.map(lambda x: x[who], state.users).plus(arm, x, reward)
             users = jax.tree.map(lambda x, new: x.at[who].set(new), state.users, after)
             rewards, last = state.rewards.at[who].add(reward), state.last.at[who].set(arm if client.fixed else x)
-            arms = jnp.broadcast_to(client.arms, (M, *client.arms.shape))  # none but its own are looked at
         same = (state.same & (last == state.last).reshape(M, -1).all(axis=1)) | (state.unsent == 0)
         state = state._replace(users=users, rewards=rewards, last=last, same=same)
-        return state._replace(growth=self.growth(state, arms, who))
+        concerned = True if who is None else state.local == state.local[who]
+        return state._replace(growth=jnp.where(concerned, self.growth_at_most(state), state.growth))
 
-    def growth(self, state: Clustering, arms: Float[Array, "M K d"], who: Int[Array, ""] | None = None) -> Any:
-        """log det(I + S^-1 dS) of each local cluster, or that of user `who`: log(1 + n x' S^-1 x) of n pulls of x."""
-        of_one_vector = jnp.log1p(self.in_cluster(state, state.unsent * widths_of_last(state)))
-        same = self.is_same(state)
+    def growth_at_most(self, state: Clustering) -> Float[Array, " M"]:
+        """The trace of S^-1 dS, which no log det(I + S^-1 dS) exceeds: until it reaches log U no message is due."""
+        knows, unsent = acting(state), jax.tree.map(jnp.subtract, state.users, state.sent)
+        weights = knows.inverse if unsent.counts.ndim == 3 else knows.widths
+        traces = (unsent.counts * weights).reshape(len(state.local), -1).sum(axis=1)
+        return jnp.where(self.is_same(state), self.growth_by_one(state), self.in_cluster(state, traces))
+
+    def growth_by_one(self, state: Clustering) -> Float[Array, " M"]:
+        """log(1 + n x' S^-1 x) of n pulls of x: that of a local cluster which pulled nothing else."""
+        return jnp.log1p(self.in_cluster(state, state.unsent * widths_of_last(state)))
+
+    def growth(self, state: Clustering, arms: Float[Array, "M K d"]) -> Float[Array, " M"]:
+        """log det(I + S^-1 dS) of each local cluster."""
+        of_one_vector, same = self.growth_by_one(state), self.is_same(state)
 
         def of_any() -> Float[Array, " M"]:
-            inverse, gram = acting(state).inverse, self.unsent_sums(state, arms).gram
-            if who is not None:
-                inverse, gram = inverse[who][None], gram[who][None]
-            return jnp.where(same, of_one_vector, jax.vmap(log_det_growth)(inverse, gram))
+            gram = self.unsent_sums(state, arms).gram
+            return jnp.where(same, of_one_vector, jax.vmap(log_det_growth)(acting(state).inverse, gram))
 
-        growth = lax.cond(any_lane(~same.all()), of_any, lambda: of_one_vector)
-        return growth if who is None else jnp.where(state.local == state.local[who], growth, state.growth)
+        return lax.cond(any_lane(~same.all()), of_any, lambda: of_one_vector)
 
     def in_cluster(self, state: Clustering, each: Any) -> Any:
         """Sums over each one's local cluster."""
@@ -214,8 +220,7 @@ class FCLUB(FederatedRounds):
         return self.sends(state).any() | is_before_phase(t)
 
     def exchange(self, state: Clustering, client: Client, t: Int[Array, ""]) -> tuple[Clustering, Info]:
-        d = state.total.theta.shape[1]
-        numbers = jnp.arange(len(state.local), dtype=jnp.int32)
+        d, numbers = state.total.theta.shape[1], jnp.arange(len(state.local), dtype=jnp.int32)
 
         def start_phase(carry: tuple) -> tuple:
             state, uploads, downloads = carry
@@ -290,7 +295,7 @@ class FCLUB(FederatedRounds):
             return state, uploads + is_sent, downloads + (told & is_cluster).sum()
 
         zero = jnp.zeros_like(state.growth[0])
-        first = (state, zero, zero)
+        first = (state._replace(growth=self.growth(state, client.arms)), zero, zero)
         return lax.while_loop(lambda carry: any_lane(self.sends(carry[0]).any()), one_message, first)
 
     def form_clusters(self, state: Clustering, client: Client) -> tuple[Clustering, Bool[Array, ""]]:
@@ -298,12 +303,11 @@ class FCLUB(FederatedRounds):
         real, numbers = client.context.real, jnp.arange(len(state.local), dtype=jnp.int32)
         server = self.server_of(numbers)
         users = jax.vmap(Seen.sums)(state.users, client.arms)
-        near = distances(self.thetas(users), users.observations) <= self.alpha1
-        edges = state.edges & near
+        edges = state.edges & (distances(self.thetas(users), users.observations) <= self.alpha1)
         local = first_reached(edges)
         sums = within(local, users)
-        joined = distances(self.thetas(sums), sums.observations) < self.alpha2
-        joined = joined & (server[:, None] != server[None, :])
+        alike = distances(self.thetas(sums), sums.observations) < self.alpha2
+        joined = alike & (server[:, None] != server[None, :])
         is_cluster = real & (local == numbers)
         whole = first_reached(joined & is_cluster[:, None] & is_cluster[None, :])[local]
         formed = state._replace(

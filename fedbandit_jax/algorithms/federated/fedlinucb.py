@@ -12,7 +12,7 @@ from fedbandit_jax.clocks.events import play_events
 from fedbandit_jax.clocks.federation import Federation, Member, Setting, Synchronised, pass_on, setting_of
 from fedbandit_jax.clocks.rounds import Client, Info
 from fedbandit_jax.linalg import regression
-from fedbandit_jax.linalg.regression import Ridge
+from fedbandit_jax.linalg.regression import Estimate
 from fedbandit_jax.worlds.problem import Problem
 
 
@@ -65,7 +65,7 @@ class FedLinUCB(Synchronised):
             sigma * jnp.sqrt(dim * jnp.log(plays / self.delta)) + bias
         )
 
-    def ucb(self, state: Ridge, client: Client) -> Float[Array, " K"]:
+    def ucb(self, state: Estimate, client: Client) -> Float[Array, " K"]:
         means, widths = regression.means_and_widths(state, client.arms)
         beta = self.width(client.context, state.theta.size, client.noise, jnp.asarray(client.user_bound))
         return jnp.where(client.mask, means + beta * regression.square_root(widths), -jnp.inf)

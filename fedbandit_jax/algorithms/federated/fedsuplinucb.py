@@ -2,10 +2,11 @@
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 from jaxtyping import Array, Bool, Float, Int, Key
 
 from fedbandit_jax._parameters import Between, Hyperparameter, param
@@ -20,17 +21,17 @@ from fedbandit_jax.clocks.federation import (
     learn_own,
     learned_by,
     pass_on,
+    per_message,
     synchronise,
 )
 from fedbandit_jax.clocks.rounds import Client, Info
 from fedbandit_jax.linalg import regression
-from fedbandit_jax.linalg.regression import Ridge
-
-EACH_LAYER: Any = Federation(1, 0, 1)  # type: ignore[arg-type]  # the axes of layers, behind those of clients
+from fedbandit_jax.linalg.portable import any_lane, when, with_row
+from fedbandit_jax.linalg.regression import Estimate
 
 
 class Layers(NamedTuple):
-    federation: Federation
+    federation: Federation  # an axis L of layers, behind that of clients
     waited: Float[Array, "M L"]  # a client's plays since a layer was last shared by all
 
 
@@ -69,6 +70,7 @@ class FedSupLinUCB(Synchronised):
 
     made_for: ClassVar[MadeFor] = {}
     lazy: ClassVar[bool] = True
+    minds_who_is_due: ClassVar[bool] = True
 
     mode: Hyperparameter = param("async", words=("async", "sync"))
     C: Hyperparameter = param(1.0, low=0, words=("theory",), infinite=True, search=Between(0.01, 10))
@@ -93,7 +95,7 @@ class FedSupLinUCB(Synchronised):
             logs += last_layer(dim) * [2 * jnp.log(2 * K * M * T * math.log(dim) / self.delta)]
         return self.scale * (jnp.sqrt(self.lam) * client.user_bound + sigma * jnp.sqrt(jnp.stack(logs)))
 
-    def screen(self, layers: Ridge, client: Client) -> tuple[Int[Array, ""], Float[Array, " K"]]:
+    def screen(self, layers: Estimate, client: Client) -> tuple[Int[Array, ""], Float[Array, " K"]]:
         """The layer to play in, and scores of which the largest is that of the arm."""
         means, squares = jax.vmap(regression.means_and_widths, in_axes=(0, None))(layers, client.arms)
         last, dim = len(means) - 1, client.arms.shape[1]
@@ -124,8 +126,11 @@ class FedSupLinUCB(Synchronised):
 
     def refresh(self, state: Layers, client: Client) -> Layers:
         refresh = super().refresh
-        layers = jax.vmap(lambda layer: refresh(layer, client), in_axes=(EACH_LAYER,), out_axes=EACH_LAYER)
-        return state._replace(federation=layers(state.federation))
+
+        def refresh_layer(s: Int[Array, ""], federation: Federation) -> Federation:
+            return with_layer(federation, s, refresh(layer_of(federation, s), client))
+
+        return state._replace(federation=lax.fori_loop(0, state.waited.shape[1], refresh_layer, state.federation))
 
     def theta_hat(self, state: Layers) -> Float[Array, "M d"]:
         """Of the layer of which a client was told most."""
@@ -145,26 +150,54 @@ class FedSupLinUCB(Synchronised):
         limit = T * jnp.log(T) / (d**2 * M) if isinstance(self.D, str) else self.D
         return (state.waited * state.federation.members.growth > limit).any(axis=0)
 
-    def due(self, state: Layers, client: Client, t: Int[Array, ""]) -> Bool[Array, ""]:
+    def due_layers(self, state: Layers, setting: Setting) -> Bool[Array, " L"]:
         if self.mode == "sync":
-            return self.shared(state, client.context).any()
-        return self.sends(state.federation.members, client.context).any()
+            return self.shared(state, setting)
+        return self.sends(state.federation.members, setting).any(axis=0)
+
+    def due(self, state: Layers, client: Client, t: Int[Array, ""]) -> Bool[Array, ""]:
+        return self.due_layers(state, client.context).any()
 
     def exchange(self, state: Layers, client: Client, t: Int[Array, ""]) -> tuple[Layers, Info]:
-        setting = client.context
+        """One layer after another, as mostly one is due."""
+        setting, due = client.context, self.due_layers(state, client.context)
 
-        def pass_on_layer(layer: Federation, is_shared: Any) -> tuple[Federation, Info]:
+        def exchanged(layer: Federation, is_shared: Bool[Array, ""]) -> tuple[Federation, Info]:
             if self.mode == "async":
                 return pass_on(layer, client, lambda member: self.sends(member, setting))
             after, info = synchronise(layer, client)
             nothing = jax.tree.map(jnp.zeros_like, info)
             return jax.tree.map(lambda new, old: jnp.where(is_shared, new, old), (after, info), (layer, nothing))
 
-        is_shared = self.shared(state, setting)
-        over_layers = jax.vmap(pass_on_layer, in_axes=(EACH_LAYER, 0), out_axes=(EACH_LAYER, 0))
-        federation, infos = over_layers(state.federation, is_shared)
-        waited = jnp.where(is_shared[None, :], 0, state.waited)
-        return Layers(federation, waited), {name: counts.sum() for name, counts in infos.items()}
+        def exchange_layer(s: Int[Array, ""], carry: tuple[Federation, Info]) -> tuple[Federation, Info]:
+            def share(carry: tuple[Federation, Info]) -> tuple[Federation, Info]:
+                after, news = exchanged(layer_of(carry[0], s), due[s])
+                return with_layer(carry[0], s, after), jax.tree.map(jnp.add, carry[1], news)
+
+            return when(any_lane(due[s]), share, carry)
+
+        nothing = jnp.zeros_like(setting.clients)
+        silence = per_message(nothing, nothing, 0)
+        federation, info = lax.fori_loop(0, len(due), exchange_layer, (state.federation, silence))
+        return Layers(federation, jnp.where(due[None, :], 0, state.waited)), info
+
+
+def layer_of(federation: Federation, s: Int[Array, ""]) -> Federation:
+    """Layer s of all clients and of the server."""
+
+    def layer(x: Array, axis: int) -> Array:
+        return lax.dynamic_index_in_dim(x, s, axis, keepdims=False)
+
+    members, acting = jax.tree.map(lambda x: layer(x, 1), (federation.members, federation.acting))
+    return Federation(members, jax.tree.map(lambda x: layer(x, 0), federation.server), acting)
+
+
+def with_layer(federation: Federation, s: Int[Array, ""], layer: Federation) -> Federation:
+    """With another layer s."""
+    behind, new = (federation.members, federation.acting), (layer.members, layer.acting)
+    members, acting = jax.tree.map(lambda x, row: with_row(x, s, row, axis=1), behind, new)
+    server = jax.tree.map(lambda x, row: with_row(x, s, row), federation.server, layer.server)
+    return Federation(members, server, acting)
 
 
 def last_layer(dim: int) -> int:

@@ -109,7 +109,7 @@ class PrivateFedLinUCB(Synchronised):
     def choose(self, state: Federation, client: Client, key: Key[Array, ""]) -> Int[Array, "*M"]:
         return choices_of(self.ucb, state.members, client)
 
-    def ucb(self, member: Member, client: Client) -> Float[Array, " K"]:  # type: ignore[override]
+    def ucb(self, member: Member, client: Client) -> Float[Array, " K"]:
         means, widths = regression.means_and_widths(member.ridge, client.arms)
         scores = means + self.radius_of(member, client) * regression.square_root(widths)
         return jnp.where(client.mask, scores, -jnp.inf)
