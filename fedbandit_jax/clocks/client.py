@@ -10,6 +10,7 @@ from jax import lax
 from jaxtyping import Array, Bool, Float, Int, Key
 
 from fedbandit_jax.linalg import Real
+from fedbandit_jax.linalg.sampling import fold_in
 from fedbandit_jax.worlds import channels
 from fedbandit_jax.worlds.problem import Problem
 from fedbandit_jax.worlds.stage import Alone, Round, Together, one_of
@@ -102,7 +103,7 @@ class Questions:
 
     def key(self, i: Number) -> Key[Array, ""]:
         """Of a random choice of what to ask."""
-        return jax.random.fold_in(jax.random.fold_in(self._stage.question_key, self._first + i), 1)  # not its answer's
+        return fold_in(fold_in(self._stage.question_key, self._first + i), 1)  # not its answer's
 
     def answer(self, i: Number, x: Float[Array, " d"], n: Real | None = None) -> Float[Array, ""]:
         """What the user says of a vector: an arm, or something like a key term; with n, the sum of n such answers."""

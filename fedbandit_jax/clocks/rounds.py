@@ -24,6 +24,7 @@ from fedbandit_jax.clocks.client import Client, Info, Questions, ask_each_client
 from fedbandit_jax.clocks.client import ask_in_turn as ask_in_turn
 from fedbandit_jax.clocks.schedule import NEVER, Schedule
 from fedbandit_jax.linalg.portable import largest_of_lanes, when
+from fedbandit_jax.linalg.sampling import fold_in
 from fedbandit_jax.worlds.problem import Problem
 from fedbandit_jax.worlds.stage import BLOCK, EACH_CLIENT, Alone, Round, Stage, Together, own_rounds, stages_of
 from fedbandit_jax.worlds.world import World
@@ -248,7 +249,7 @@ def play_rounds(
             if not learner.asks_as_it_likes:
                 told = {**told, "conversations": 1 + told.get("conversations", 0)}
         met = in_round(client, round)
-        arm = learner.choose(state, met, jax.random.fold_in(choice_key, t))
+        arm = learner.choose(state, met, fold_in(choice_key, t))
         reward = reward_of_duel(arm, round) if learner.duels else stage.reward(round.means[arm], round.chance)
         state, info = state_and_info(learner.learn(state, met, arm, reward), state)
         # An arm that does not exist is NaN, like padding: indexing alone would take another one for it.
@@ -273,7 +274,7 @@ def play_rounds(
         met, user = in_round(client, round), stage
         if learner.asks_as_it_likes:
             # Nobody knows how many questions there will be: each time has numbers of its own.
-            user, asked = stage._replace(question_key=jax.random.fold_in(stage.question_key, asked)), jnp.int32(0)
+            user, asked = stage._replace(question_key=fold_in(stage.question_key, asked)), jnp.int32(0)
         questions = Questions.before(user, met, round, t, asked, due)
         return state_and_info(learner.ask(state, met, questions), state)
 

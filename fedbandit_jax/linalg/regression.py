@@ -34,7 +34,7 @@ class FixedArms(NamedTuple):
 
     means: Float[Array, " K"]  # x.theta
     widths: Float[Array, " K"]  # x' V^-1 x, squared widths
-    counts: Float[Array, " K"]  # pulls
+    counts: Float[Array, " K"]  # pulls, or parts of pulls
     residuals: Float[Array, " K"]  # sums of reward - x.reference
     reference_means: Float[Array, " K"]  # x.reference
 
@@ -203,12 +203,24 @@ def pull(
     return learn_pull(ridge, update_of_pull(ridge, arms, arm, weight), arms, arm, reward)
 
 
-def learn_pull(
-    ridge: Ridge, update: RankOneUpdate, arms: Float[Array, "K d"], arm: Int[Array, ""], reward: Float[Array, ""]
+def part_of_a_pull(
+    ridge: Ridge, arms: Float[Array, "K d"], arm: Int[Array, ""], reward: Float[Array, ""], part: Real
 ) -> Ridge:
-    """Add the reward of a pull whose rank-one update is known."""
+    """Add a reward of a fixed arm that counts as a part of a pull: 0 teaches nothing, though it is an observation."""
+    return learn_pull(ridge, update_of_pull(ridge, arms, arm, part), arms, arm, reward, part)
+
+
+def learn_pull(
+    ridge: Ridge,
+    update: RankOneUpdate,
+    arms: Float[Array, "K d"],
+    arm: Int[Array, ""],
+    reward: Float[Array, ""],
+    part: Real = 1.0,
+) -> Ridge:
+    """Add the reward of a pull whose rank-one update is known; `part` is what it counts for in sums of fixed arms."""
     if isinstance(ridge.pulls, FixedArms):
-        pulled = (jnp.arange(ridge.pulls.counts.size) == arm).astype(reward.dtype)
+        pulled = part * (jnp.arange(ridge.pulls.counts.size) == arm).astype(reward.dtype)
         residual = reward - ridge.pulls.reference_means[arm]
         moved = _move(ridge, update, reward - ridge.pulls.means[arm])
         assert isinstance(moved.pulls, FixedArms)

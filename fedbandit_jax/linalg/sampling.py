@@ -27,21 +27,33 @@ def draw_many(keys: Key[Array, " n"], pool: int, count: int) -> Int[Array, "n co
 
 
 def random_words(keys: Key[Array, " n"], count: int) -> UInt32[Array, "count n"]:
-    """jax.random.bits(key, (count,)) of each key, in one pass: JAX's own goes through memory five times on CPUs.
-
-    Threefry-2x32 of the count i: four rounds of add, rotate and xor, then a part of the key is added, five times.
-    """
+    """jax.random.bits(key, (count,)) of each key, in one pass: JAX's own goes through memory five times on CPUs."""
     first, second = (word[None, :] for word in jax.random.key_data(keys).T)
+    x, y = threefry(
+        first, second, jnp.zeros((count, len(keys)), jnp.uint32), jnp.arange(count, dtype=jnp.uint32)[:, None]
+    )
+    return x ^ y
+
+
+def fold_in(key: Key[Array, ""], data: Int[Array, ""] | int) -> Key[Array, ""]:
+    """jax.random.fold_in, in one pass: JAX's own is a loop on CPUs, which costs more than many a round."""
+    first, second = jax.random.key_data(key)
+    return jax.random.wrap_key_data(
+        jnp.stack(threefry(first, second, jnp.uint32(0), jnp.asarray(data).astype(jnp.uint32)))
+    )
+
+
+def threefry(first: Any, second: Any, x: Any, y: Any) -> tuple[Any, Any]:
+    """Threefry-2x32 of (x, y): four rounds of add, rotate and xor, then a part of the key is added, five times."""
     parts = first, second, first ^ second ^ 0x1BD11BDA
-    x = jnp.broadcast_to(first, (count, len(keys)))
-    y = jnp.arange(count, dtype=jnp.uint32)[:, None] + second
+    x, y = x + first, y + second
     for i in range(5):
         for turn in ROTATIONS[i % 2]:
             x += y
             y = x ^ (y << turn | y >> 32 - turn)
         x += parts[(i + 1) % 3]
         y += parts[(i + 2) % 3] + (i + 1)
-    return x ^ y
+    return x, y
 
 
 def many_uniforms(key: Key[Array, ""], count: int) -> Float[Array, " count"]:

@@ -10,16 +10,18 @@ in its own round t is the same on all three. Each can
     error(theta_hat, t, seen) |theta_hat - theta|, a mean over clients
 """
 
+import math
 from functools import partial
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 from jaxtyping import Array, Bool, Float, Int, Key
 
 from fedbandit_jax.linalg.portable import in_turn
-from fedbandit_jax.linalg.sampling import high_word
+from fedbandit_jax.linalg.sampling import fold_in, high_word, random_words
 from fedbandit_jax.worlds import channels
 from fedbandit_jax.worlds.problem import Problem
 from fedbandit_jax.worlds.world import World, normal
@@ -79,7 +81,7 @@ class Alone(NamedTuple):
         return Drawn(self.draw_chance(block), self.draw_arms(rounds))
 
     def draw_chance(self, block: Int[Array, ""] | int) -> Float[Array, " BLOCK"]:
-        u = uniforms(jax.random.fold_in(self.reward_key, block), (BLOCK,), self.noise.dtype)
+        u = uniforms(fold_in(self.reward_key, block), (BLOCK,), self.noise.dtype)
         # What is added to a mean is known before the mean.
         return self.world.reward(jnp.zeros_like(u), u, self.noise) if self.additive else u
 
@@ -142,7 +144,7 @@ class Alone(NamedTuple):
         """An answer of that mean; questions of a run count from 0."""
         if self.world.shared_noise:
             return self.reward(mean, round.chance)
-        u = uniforms(jax.random.fold_in(self.question_key, question), (), mean.dtype)
+        u = uniforms(fold_in(self.question_key, question), (), mean.dtype)
         return self.world.reward(mean, u, self.noise)
 
     def say_often(
@@ -156,21 +158,21 @@ class Alone(NamedTuple):
             raise ValueError(
                 f"{name}.sum_of_rewards is missing: a sum of answers needs it, as {name} has its own `reward`"
             )
-        key = jax.random.fold_in(self.question_key, question)
+        key = fold_in(self.question_key, question)
         z = normal(uniforms(key, (1,), mean.dtype))
-        return self.world.sum_of_rewards(n[None], mean[None], self.noise, z, jax.random.fold_in(key, SUMS))[0]
+        return self.world.sum_of_rewards(n[None], mean[None], self.noise, z, fold_in(key, SUMS))[0]
 
     def compare(
         self, first: Float[Array, ""], second: Float[Array, ""], question: Int[Array, ""] | int
     ) -> Bool[Array, ""]:
         """Is the first of two means the larger one, each with Gaussian noise of its own?"""
-        key = jax.random.fold_in(jax.random.fold_in(self.question_key, question), SIDES)
+        key = fold_in(fold_in(self.question_key, question), SIDES)
         z = self.noise * normal(uniforms(key, (2,), first.dtype))
         return first + z[0] > second + z[1]
 
     def duel(self, difference: Float[Array, ""], question: Int[Array, ""] | int) -> Bool[Array, ""]:
         """Does a vector beat another, as `wins` of arms?"""
-        u = uniforms(jax.random.fold_in(self.question_key, question), (), difference.dtype)
+        u = uniforms(fold_in(self.question_key, question), (), difference.dtype)
         return self.wins(difference, u)
 
     def error(self, theta_hat: Float[Array, " d"], t: Int[Array, ""], seen: Any = ()) -> Float[Array, ""]:
@@ -322,7 +324,9 @@ def losses(means: Float[Array, " K"], mask: Bool[Array, " K"]) -> Float[Array, "
 def uniforms(key: Key[Array, ""], shape: tuple[int, ...], dtype: Any) -> Float[Array, "..."]:
     """Uniform in (-1, 1); drawn in float32, so that both precisions play the same run."""
     lowest = np.nextafter(np.float32(-1), np.float32(0))
-    return jax.random.uniform(key, shape, jnp.float32, lowest, 1).astype(dtype)
+    words = random_words(key[None], math.prod(shape))[:, 0].reshape(shape)
+    places = lax.bitcast_convert_type(words >> 9 | 0x3F800000, jnp.float32) - 1  # as jax.random.uniform does it
+    return jnp.maximum(lowest, places * (1 - lowest) + lowest).astype(dtype)
 
 
 # --------------------------------------------------------------------------------------------------------- arrivals

@@ -133,3 +133,23 @@ def test_bad_input():
         fb.simulate(CATALOG, fb.RelativeConUCB(variant="neg"), **setting)
     with pytest.raises(ValueError, match=r"asks all clients before a round, so arrivals='one' is not allowed"):
         fb.simulate(CATALOG, fb.SharedRelativeConUCB(), **setting, world=fb.World(arrivals="one"))
+
+
+@pytest.mark.parametrize("share", [1.0, 0.6, 0.0])
+def test_the_best_of_many_pairs(share):
+    """Of more key terms than fit into a tile."""
+    J, d = 2 * relative.TILE + 44, 7
+    rng = np.random.default_rng(3)
+    for _ in range(3):
+        terms, roots, mask = rng.normal(size=(J, d)), rng.normal(size=(2, d, d)), rng.random(J) < share
+        mask[[5, 290]] = True
+        shadow, inverse = roots[0] @ roots[0].T, np.linalg.inv(np.eye(d) + roots[1] @ roots[1].T)
+        differences = terms[:, None] - terms[None, :]
+        n = ((differences @ inverse @ shadow @ inverse) * differences).sum(axis=2)
+        credit = n / (1 + ((differences @ inverse) * differences).sum(axis=2))
+        allowed = np.triu(mask[:, None] & mask[None, :], 1)
+        expected = divmod(int(np.argmax(np.where(allowed, credit, -1))), J)
+        with jax.enable_x64(True):
+            given = [jnp.asarray(x) for x in (terms, inverse, shadow)]
+            found = jax.jit(relative.best_difference)(given[0], jnp.asarray(mask), credits_of(*given), given[2])
+        assert tuple(int(k) for k in found) == expected

@@ -9,7 +9,15 @@ import pytest
 import scipy.special
 import scipy.stats
 
-from fedbandit_jax.linalg.sampling import SMALL, draw_many, high_word, random_words, sum_of_signs, sum_of_uniforms
+from fedbandit_jax.linalg.sampling import (
+    SMALL,
+    draw_many,
+    fold_in,
+    high_word,
+    random_words,
+    sum_of_signs,
+    sum_of_uniforms,
+)
 
 LIKELY = 1e-3  # p-values below it are no chance, with seeds that are fixed
 
@@ -176,3 +184,11 @@ def test_more_sums_do_not_change_the_first(function):
     with jax.enable_x64(True):
         key, counts = jax.random.key(0), jnp.asarray(MANY)
         np.testing.assert_array_equal(function(key, counts)[:4], function(key, counts[:4]))
+
+
+def test_a_key_folded_in_one_pass_is_that_of_jax():
+    for seed, number in ((0, 0), (1, 63), (2, 2**31 - 1)):
+        key = jax.random.key(seed)
+        expected = jax.random.key_data(jax.random.fold_in(key, number))
+        for given in (number, jnp.int32(number)):
+            np.testing.assert_array_equal(jax.random.key_data(jax.jit(fold_in)(key, given)), expected)

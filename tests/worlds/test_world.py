@@ -277,3 +277,12 @@ def test_sums_of_rewards_have_their_mean_and_variance(kind, count):
         return
     correlation = np.corrcoef(sums.T)[np.triu_indices(3, 1)]
     assert np.abs(correlation).max() < 4 / np.sqrt(draws), "arms have noise in common"
+
+
+@pytest.mark.parametrize("shape", [(), (2,), (BLOCK,), (3, 5)])
+def test_places_are_those_of_jax(shape):
+    lowest = np.nextafter(np.float32(-1), np.float32(0))
+    for seed in range(5):
+        key = jax.random.key(seed)
+        expected = jax.random.uniform(key, shape, jnp.float32, lowest, 1)
+        np.testing.assert_array_equal(uniforms(key, shape, jnp.float32), expected)

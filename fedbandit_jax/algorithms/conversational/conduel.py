@@ -12,18 +12,26 @@ from fedbandit_jax import _checks
 from fedbandit_jax._parameters import Between, Hyperparameter, param
 from fedbandit_jax.clocks.base import MadeFor
 from fedbandit_jax.clocks.rounds import Client, Info, Questions, RoundAlgorithm
-from fedbandit_jax.linalg import logistic, regression
+from fedbandit_jax.linalg import Real, logistic, regression
 from fedbandit_jax.linalg.logistic import Logistic
-from fedbandit_jax.linalg.portable import argmax, matvec
+from fedbandit_jax.linalg.portable import argmax, in_turn, matvec
 from fedbandit_jax.linalg.sampling import random_words
 from fedbandit_jax.linalg.spanner import Spanner, barycentric_spanner
+
+Square = Float[Array, "d d"]
+
+
+class Pairs(NamedTuple):
+    """Of a fixed arm set. A duel changes it without M^-1, which is left to be worked out where questions need it."""
+
+    means: Float[Array, " K"]  # x.theta_hat
+    squares: Float[Array, "K K"]  # (x - y)' M^-1 (x - y)
 
 
 class State(NamedTuple):
     duels: Logistic  # of arms and key terms
-    gram: Float[Array, "d d"]  # sum z z' of the differences z
-    inverse: Float[Array, "d d"]  # M^-1 = (lam kappa I + sum z z')^-1
-    squares: Float[Array, "..."]  # (x - y)' M^-1 (x - y) of all pairs of a fixed arm set; nothing of redrawn arms
+    gram: Square  # sum z z' of the differences z
+    known: Pairs | Square  # of arms that are redrawn, M^-1 = (lam kappa I + sum z z')^-1
     rounds: Int[Array, ""]  # played so far
     unfitted: Int[Array, ""]  # duels since the last fit
 
@@ -100,7 +108,7 @@ class ConDuel(RoundAlgorithm):
         d, dtype = client.arms.shape[1], client.arms.dtype
         zero, inverse = jnp.zeros((d, d), dtype), jnp.eye(d, dtype=dtype) / jnp.asarray(self.prior(), dtype)
         duels, none = logistic.start(d, self.window, dtype), jnp.int32(0)
-        return State(duels, zero, inverse, of_pairs(client, inverse), none, none)
+        return State(duels, zero, known_of(client, inverse, duels), none, none)
 
     def prior(self) -> Float[Array, ""]:
         """lam kappa."""
@@ -108,62 +116,66 @@ class ConDuel(RoundAlgorithm):
         return self.lam / (s * (1 - s))
 
     def choose(self, state: State, client: Client, key: Key[Array, ""]) -> Int[Array, " 2"]:
+        means, squares = pairs_of(client, state)
+        at_first = state.rounds < self.length
+        candidates = client.mask & (at_first | in_turn(unbeaten, means, squares, client.mask, self.alpha))
         lots = draw_lots(key, len(client.arms))
-        means = matvec(client.arms, state.duels.theta)
-        squares = jnp.maximum(state.squares if client.fixed else squared_distances(client.arms, state.inverse), 0)
-        # Squared and added up by a product, as XLA shares roots and reductions of so many numbers out to threads.
-        behind = jnp.where(client.mask, means, -jnp.inf)[None, :] - means[:, None]  # padding is ahead of nobody
-        beaten = (behind * jnp.abs(behind) > self.alpha**2 * squares).astype(means.dtype)
-        candidates = client.mask & (matvec(beaten, jnp.ones_like(means)) == 0)
         first = one_of(candidates, lots)
-        second = argmax(jnp.where(candidates, squares[first], -jnp.inf))
-        return jnp.where(state.rounds < self.length, two_of(client.mask, lots), jnp.stack([first, second]))
+        others = jnp.where(jnp.arange(lots.size) == first, -1, lots).astype(means.dtype)
+        distances = jnp.where(at_first, others, jnp.maximum(squares[first], 0))
+        return jnp.stack([first, argmax(jnp.where(candidates, distances, -jnp.inf))])
 
     def learn(self, state: State, client: Client, arm: Int[Array, " 2"], reward: Float[Array, ""]) -> State:
-        state = self.observe(state, client, client.arms[arm[0]] - client.arms[arm[1]], reward)
+        z = client.arms[arm[0]] - client.arms[arm[1]]
+        known = state.known
+        if isinstance(known, Pairs):
+            # Of x' M^-1 z only differences count, and 2 (x - y)' M^-1 z are those of |x - second|^2 - |x - first|^2.
+            first, second = known.squares[arm[0]], known.squares[arm[1]]
+            known = known._replace(squares=less(known.squares, (second - first) / 2, 1 / (1 + second[arm[0]])))
+        else:
+            known = after(known, z)[0]
+        state = self.observe(state, z, reward)._replace(known=known)
         due = (state.rounds < self.every) | (state.unfitted >= self.every)
+
+        def fit(_: Int[Array, ""], fitted: tuple) -> tuple:
+            theta = in_turn(theta_of_fit, state.duels._replace(theta=fitted[0]), self.lam)
+            return (theta, *(matvec(client.arms, theta) for _ in fitted[1:]))
+
         # The clock alone decides this. A loop of no or one pass, as a branch would copy the window in every round.
-        theta = lax.fori_loop(
-            0,
-            due.astype(jnp.int32),
-            lambda _, theta: logistic.fit(state.duels._replace(theta=theta), self.lam).theta,
-            state.duels.theta,
-        )
+        before = (state.duels.theta, *([known.means] if isinstance(known, Pairs) else []))
+        theta, *means = lax.fori_loop(0, due.astype(jnp.int32), fit, before)
         return state._replace(
             duels=state.duels._replace(theta=theta),
+            known=known._replace(means=means[0]) if isinstance(known, Pairs) else known,
             rounds=state.rounds + 1,
             unfitted=jnp.where(due, 0, state.unfitted),
         )
 
-    def observe(self, state: State, client: Client, z: Float[Array, " d"], won: Float[Array, ""]) -> State:
-        """After a duel of a difference z, of arms or key terms; theta_hat is not fitted anew."""
-        u = matvec(state.inverse, z)
-        gain = 1 / (1 + z @ u)
-        if client.fixed:
-            along = matvec(client.arms, u)
-            state = state._replace(squares=state.squares - gain * (along[:, None] - along[None, :]) ** 2)
-        return state._replace(
-            duels=logistic.observe(state.duels, z, won),
-            gram=state.gram + jnp.outer(z, z),
-            inverse=state.inverse - gain * jnp.outer(u, u),
-            unfitted=state.unfitted + 1,
-        )
+    def observe(self, state: State, z: Float[Array, " d"], won: Float[Array, ""]) -> State:
+        """The sums after a duel of a difference z, of arms or key terms; nothing that follows from them."""
+        duels, gram = logistic.observe(state.duels, z, won), state.gram + jnp.outer(z, z)
+        return state._replace(duels=duels, gram=gram, unfitted=state.unfitted + 1)
 
     def ask(self, state: State, client: Client, questions: Questions) -> tuple[State, Info]:
         terms = client.key_terms
 
         def one(i: Int[Array, ""], carry: tuple) -> tuple:
-            state, lost = carry
-            k, other = self.choose_key_terms(state, client, questions.key(i))
-            won = questions.duel(i, terms[k], terms[other]).astype(terms.dtype)
+            state, inverse, lost = carry
+            k, other = self.choose_key_terms(inverse, client, questions.key(i))
+            z, won = terms[k] - terms[other], questions.duel(i, terms[k], terms[other]).astype(terms.dtype)
+            inverse, u, gain = after(inverse, z)
+            if isinstance(state.known, Pairs):
+                squares = less(state.known.squares, matvec(client.arms, u), gain)
+                state = state._replace(known=state.known._replace(squares=squares))
             cost = (questions.cost(k) + questions.cost(other)) / 2
-            return self.observe(state, client, terms[k] - terms[other], won), lost + cost
+            return self.observe(state, z, won), inverse, lost + cost
 
-        start = (state, jnp.zeros((), terms.dtype))
-        state, lost = lax.fori_loop(0, questions.count, one, start)
-        return state, {"regret": lost}
+        inverse = self.inverse(state) if isinstance(state.known, Pairs) else state.known
+        start = (state, inverse, jnp.zeros((), terms.dtype))
+        state, inverse, lost = lax.fori_loop(0, questions.count, one, start)
+        return state if client.fixed else state._replace(known=inverse), {"regret": lost}
 
-    def choose_key_terms(self, state: State, client: Client, key: Key[Array, ""]) -> tuple:
+    def choose_key_terms(self, inverse: Square, client: Client, key: Key[Array, ""]) -> tuple:
         """The strategy; `key` is the question's."""
         terms = client.key_terms
         anyone = jnp.ones(len(terms), bool)
@@ -175,30 +187,70 @@ class ConDuel(RoundAlgorithm):
         if self.strategy == "random":
             return tuple(two_of(anyone, lots))
         first = one_of(anyone, lots)
-        widths = regression.quadratic_forms(terms - terms[first][None, :], state.inverse)
+        widths = regression.quadratic_forms(terms - terms[first][None, :], inverse)
         return first, argmax(widths)
 
     def refresh(self, state: State, client: Client) -> State:
+        return state._replace(known=known_of(client, self.inverse(state), state.duels))
+
+    def inverse(self, state: State) -> Square:
+        """M^-1, from the sum."""
         eye = jnp.eye(len(state.gram), dtype=state.gram.dtype)
         factor = regression.cholesky(self.prior() * eye + state.gram)
         half = lax.linalg.triangular_solve(factor, eye, left_side=True, lower=True)
-        inverse = half.T @ half
-        return state._replace(inverse=inverse, squares=of_pairs(client, inverse))
+        return half.T @ half
 
     def theta_hat(self, state: State) -> Float[Array, " d"]:
         return state.duels.theta
 
 
-def squared_distances(arms: Float[Array, "K d"], inverse: Float[Array, "d d"]) -> Float[Array, "K K"]:
+def squared_distances(arms: Float[Array, "K d"], inverse: Square) -> Float[Array, "K K"]:
     """(x - y)' M^-1 (x - y) of all pairs."""
     inner = (arms @ inverse) @ arms.T
     own = jnp.diag(inner)
     return own[:, None] + own[None, :] - (inner + inner.T)
 
 
-def of_pairs(client: Client, inverse: Float[Array, "d d"]) -> Float[Array, "..."]:
-    """`squared_distances` of a fixed arm set."""
-    return squared_distances(client.arms, inverse) if client.fixed else jnp.zeros(0, inverse.dtype)
+def known_of(client: Client, inverse: Square, duels: Logistic) -> Pairs | Square:
+    """What rounds need."""
+    if not client.fixed:
+        return inverse
+    return Pairs(matvec(client.arms, duels.theta), squared_distances(client.arms, inverse))
+
+
+def pairs_of(client: Client, state: State) -> Pairs:
+    """Of the arms of a round."""
+    if isinstance(state.known, Pairs):
+        return state.known
+    return Pairs(matvec(client.arms, state.duels.theta), squared_distances(client.arms, state.known))
+
+
+def theta_of_fit(duels: Logistic, lam: Real) -> Float[Array, " d"]:
+    return logistic.fit(duels, lam).theta
+
+
+def after(inverse: Square, z: Float[Array, " d"]) -> tuple[Square, Float[Array, " d"], Float[Array, ""]]:
+    """(M + z z')^-1 = M^-1 - gain u u'; u = M^-1 z and the gain."""
+    u = matvec(inverse, z)
+    gain = 1 / (1 + z @ u)
+    return inverse - gain * jnp.outer(u, u), u, gain
+
+
+def less(squares: Float[Array, "K K"], along: Float[Array, " K"], gain: Float[Array, ""]) -> Float[Array, "K K"]:
+    """The squares after a duel whose M^-1 z has these products with the arms."""
+    return squares - gain * (along[:, None] - along[None, :]) ** 2
+
+
+def unbeaten(
+    means: Float[Array, " K"], squares: Float[Array, "K K"], mask: Bool[Array, " K"], alpha: Real
+) -> Bool[Array, " K"]:
+    """Which arms no other is ahead of by more than alpha |x - y|.
+
+    Squared and added up by a product, as XLA shares roots and reductions of so many numbers out to threads.
+    """
+    behind = jnp.where(mask, means, -jnp.inf)[None, :] - means[:, None]  # padding is ahead of nobody
+    beaten = (behind * jnp.abs(behind) > alpha**2 * jnp.maximum(squares, 0)).astype(means.dtype)
+    return matvec(beaten, jnp.ones_like(means)) == 0
 
 
 def draw_lots(key: Key[Array, ""], n: int) -> Float[Array, " n"]:

@@ -20,7 +20,8 @@ PATIENCE = 10  # rounds after which it does not look yet whether to stop, of the
 
 class State(NamedTuple):
     ridge: Ridge
-    chosen: Float[Array, " J"]  # rounds in which a key term was chosen
+    pulled: Float[Array, " K"]  # rounds in which an arm was chosen
+    chosen: Float[Array, " J"]  # rounds in which a key term was
     rounds: Float[Array, ""]  # played so far
     asking: Bool[Array, ""]
     term: Int[Array, ""]  # of this round; J if no arm has one
@@ -77,21 +78,22 @@ class HierLinUCB(LinUCB):
         return super(HierLinUCB, self.replace(gamma=gamma)).run(key, problem, checkpoints)
 
     def start(self, client: Client) -> State:  # type: ignore[override]
-        ridge = super().start(client)
-        zero, no_term = jnp.zeros_like(ridge.log_det), jnp.int32(len(client.key_terms))
-        return State(ridge, jnp.zeros(len(client.key_terms), zero.dtype), zero, jnp.bool_(True), no_term, zero)
+        ridge, J = super().start(client), len(client.key_terms)
+        none = jnp.zeros_like(ridge.means)
+        return State(ridge, none, jnp.zeros(J, none.dtype), none[0], jnp.bool_(True), jnp.int32(J), none[0])
 
     def ask(self, state: State, client: Client, questions: Questions) -> tuple[State, Info]:
-        ridge, links, J = state.ridge, links_of(client), len(client.key_terms)
-        ucb = jnp.where(jnp.less(links, J).any(axis=1), self.ucb(ridge, client), -jnp.inf)
+        first, J = links_of(client).min(axis=1), len(client.key_terms)
+        ucb = jnp.where(first < J, self.ucb(state.ridge, client), -jnp.inf)
         best = ucb.max()
         # max over k of max over the arms of k is the max over arms; of key terms that are as good, the first.
-        term = jnp.where((ucb >= best)[:, None], links, J).min()
+        term = jnp.where(ucb >= best, first, J).min()
+        f = argmax(jnp.where(has(client, term), ucb, -jnp.inf))
         asked = state.asking & (term < J)
-        f = client.arms[argmax(jnp.where(has(client, term), ucb, -jnp.inf))]
-        # A question that is not asked is about 0, which teaches nothing.
-        x = jnp.where(asked, self.gamma, 0) * f
-        ridge, _ = regression.observe(ridge, client.arms, x, questions.about(jnp.int32(0), term))
+        # An answer about gamma f is gamma^2 of a pull of f with the reward answer / gamma.
+        reward = questions.about(jnp.int32(0), term) / self.gamma
+        part = jnp.where(asked, self.gamma**2, 0)
+        ridge = regression.part_of_a_pull(state.ridge, client.arms, f, reward, part)
         ridge = ridge._replace(observations=state.ridge.observations + asked)
         state = state._replace(ridge=ridge, chosen=state.chosen.at[term].add(1), term=term, term_ucb=best)
         return state, {"conversations": asked, "regret": jnp.where(asked, questions.cost(term), 0)}
@@ -107,10 +109,11 @@ class HierLinUCB(LinUCB):
         ridge = regression.pull(state.ridge, client.arms, arm, reward)
         grown = jnp.log(state.rounds + 1)
         bonus = self.kappa * jnp.sqrt(grown / jnp.maximum(state.chosen.at[state.term].get(mode="clip"), 1))
-        malus = self.kappa * jnp.sqrt(grown / ridge.of_fixed_arms().counts[arm])
+        malus = self.kappa * jnp.sqrt(grown / (state.pulled[arm] + 1))
         enough = self.gamma * state.term_ucb + bonus < arm_ucb - malus
         rounds = state.rounds + 1
-        return state._replace(ridge=ridge, rounds=rounds, asking=~(enough & (rounds > PATIENCE)))
+        pulled = state.pulled + (jnp.arange(state.pulled.size) == arm)
+        return state._replace(ridge=ridge, pulled=pulled, rounds=rounds, asking=~(enough & (rounds > PATIENCE)))
 
     def refresh(self, state: State, client: Client) -> State:  # type: ignore[override]
         return state._replace(ridge=super().refresh(state.ridge, client))

@@ -17,10 +17,11 @@ from fedbandit_jax.algorithms.conversational.conucb import (
     shadow_of_arms,
 )
 from fedbandit_jax.clocks.rounds import Client, Info, Questions, ask_in_turn
-from fedbandit_jax.linalg.portable import argmax, largest_of_lanes
+from fedbandit_jax.linalg.portable import any_lane, argmax, in_turn, largest_of_lanes
 
 VARIANTS = ("pos", "pos-neg", "difference", "difference-fast")
-ROWS = 32  # of the J x J pairs, at a time
+TILE = 128  # of the J x J pairs, so many by so many at a time
+NEAR = 0.999  # of the best credit: rounding does not hide a pair that is as good
 Known = tuple[Float[Array, "d d"], Float[Array, " d"], Float[Array, "d d"]]  # gram, moment and Mt^-1 of a State
 Pair = tuple[Int[Array, ""], Int[Array, ""]]  # two key terms, k1 and k2
 
@@ -97,7 +98,7 @@ class RelativeConUCB(ConUCB):
         terms = client.key_terms
         if self.variant == "difference":
             assert client.term_mask is not None
-            return best_difference(terms, client.term_mask, credits, shadow)
+            return in_turn(best_difference, terms, client.term_mask, credits, shadow)
         k1 = argmax(client.among_candidates(credits.of_terms()))
         if self.variant == "difference-fast":
             second = credits_of_differences(credits, k1, terms, shadow)
@@ -130,32 +131,45 @@ def credits_of_differences(
 def best_difference(terms: Float[Array, "J d"], mask: Bool[Array, " J"], credits: Credits, shadow: Square) -> Pair:
     """The first pair k < l of those in `mask` with the largest credit of x_k - x_l; one key term alone twice.
 
-    With G = T A T', (x_k - x_l)' A (x_k - x_l) = G_kk + G_ll - 2 G_kl. Some rows of G are worked out at a time, and
-    only those of key terms in the mask.
+    With G = T A T', (x_k - x_l)' A (x_k - x_l) = G_kk + G_ll - 2 G_kl. A credit is n / (1 + m) of two such forms, and
+    above v only if the one form n - v m is above v. So pairs are looked at in tiles, and both forms are worked out only
+    of tiles in which some pair comes near the best credit that is known.
     """
     J = len(terms)
     influence = credits.inverse @ shadow @ credits.inverse
-    numbers = jnp.arange(J, dtype=jnp.int32)
-    first = jnp.nonzero(mask, size=-(-J // ROWS) * ROWS, fill_value=J)[0].astype(jnp.int32)
+    numbers = jnp.nonzero(mask, size=-(-J // TILE) * TILE, fill_value=J)[0].astype(jnp.int32)
+    rows, own_n, own_m = (
+        x.at[numbers].get(mode="fill", fill_value=0) for x in (terms, credits.influence, credits.widths)
+    )
+    towards_n, towards_m = rows @ influence, rows @ credits.inverse
+    k = argmax(jnp.where(mask, credits.of_terms(), -jnp.inf))
+    reached = jnp.where(mask, credits_of_differences(credits, k, terms, shadow), 0).max()
 
-    def look_at(block: Int[Array, ""], found: tuple) -> tuple:
-        k = lax.dynamic_slice(first, (block * ROWS,), (ROWS,))
-        rows = terms.at[k].get(mode="fill", fill_value=0)
+    def look_at(i: Int[Array, ""], j: Int[Array, ""], found: tuple) -> tuple:
+        def part(x: Array, block: Int[Array, ""]) -> Array:
+            return lax.dynamic_slice_in_dim(x, block * TILE, TILE)
 
-        def between(A: Float[Array, "d d"], own: Float[Array, " J"]) -> Float[Array, "ROWS J"]:
-            at_k = own.at[k].get(mode="fill", fill_value=0)
-            return at_k[:, None] + own[None, :] - 2 * (rows @ A @ terms.T)
+        def between(own: Float[Array, " n"], towards: Float[Array, "n d"]) -> Float[Array, "TILE TILE"]:
+            return part(own, i)[:, None] + part(own, j)[None, :] - 2 * (part(towards, i) @ part(rows, j).T)
 
-        ratios = between(influence, credits.influence) / (1 + between(credits.inverse, credits.widths))
-        pairs = (numbers[None, :] > k[:, None]) & mask[None, :]  # padding is larger than all
-        ratios = jnp.where(pairs, ratios, -jnp.inf)
-        place = argmax(ratios.ravel())
-        best, *_ = found
-        better = ratios.ravel()[place] > best
-        new = (ratios.ravel()[place], k[place // J], place % J)
-        return tuple(jnp.where(better, x, old) for x, old in zip(new, found, strict=True))
+        def exactly(found: tuple) -> tuple:
+            ks, ls = part(numbers, i), part(numbers, j)
+            pairs = (ls[None, :] > ks[:, None]) & (ls[None, :] < J)
+            ratios = jnp.where(pairs, between(own_n, towards_n) / (1 + between(own_m, towards_m)), -jnp.inf).ravel()
+            place = argmax(ratios)
+            best, old_k, old_l = found
+            value, k, l = ratios[place], ks[place // TILE], ls[place % TILE]  # noqa: E741
+            earlier = (k < old_k) | (k == old_k) & (l < old_l)
+            better = (value > best) | (value == best) & earlier
+            return tuple(jnp.where(better, x, old) for x, old in zip((value, k, l), found, strict=True))
 
-    blocks = -(-largest_of_lanes(mask.sum(dtype=jnp.int32)) // ROWS)
-    nothing = (jnp.array(-jnp.inf, terms.dtype), first[0], first[0])
-    _, k1, k2 = lax.fori_loop(0, blocks, look_at, nothing)
+        v = NEAR * jnp.maximum(reached, found[0])
+        near = between(own_n - v * own_m, towards_n - v * towards_m).max() > v
+        return lax.cond(any_lane(near | jnp.isneginf(found[0])), exactly, lambda same: same, found)
+
+    blocks = -(-largest_of_lanes(mask.sum(dtype=jnp.int32)) // TILE)
+    nothing = (jnp.array(-jnp.inf, terms.dtype), numbers[0], numbers[0])
+    _, k1, k2 = lax.fori_loop(
+        0, blocks, lambda i, found: lax.fori_loop(i, blocks, lambda j, found: look_at(i, j, found), found), nothing
+    )
     return k1, k2
