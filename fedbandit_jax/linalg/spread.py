@@ -71,6 +71,15 @@ def theta_of(known: Spread) -> Float[Array, " d"]:
     return known.ridge.theta if isinstance(known, Plain) else matvec(known.root, known.ridge.theta)
 
 
+def shadow(known: Spread, arms: Float[Array, "K d"]) -> Float[Array, "d d"]:
+    """V^-1 X'X V^-1 of the arms X."""
+    if isinstance(known, Plain):
+        onto = arms @ known.ridge.inverse
+        return onto.T @ onto
+    onto = known.ridge.inverse @ known.columns
+    return known.root @ (onto @ onto.T) @ known.root.T
+
+
 def means_widths_and_spread(known: Spread, arms: Float[Array, "K d"], other: Real) -> tuple[PerArm, PerArm, PerArm]:
     """x.theta, x' V^-1 x and x' V^-1 W^-1 V^-1 x of the arms of a round; at first W was other I."""
     means, widths = regression.means_and_widths(known.ridge, arms)

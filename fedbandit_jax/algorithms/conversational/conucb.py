@@ -85,7 +85,7 @@ class ConUCB(RoundAlgorithm):
         return state._replace(level=spread.pull(state.level, state.inverse, client.arms, arm, reward, self.lam))
 
     def ask(self, state: State, client: Client, questions: Questions) -> tuple[State, Info]:
-        terms, shadow = client.key_terms, shadow_of_arms(state, client)
+        terms, shadow = client.key_terms, spread.shadow(state.level, client.arms)
 
         def one(i: Int[Array, ""], carry: tuple) -> tuple:
             state, credits = carry
@@ -140,7 +140,10 @@ class ConUCB(RoundAlgorithm):
 
 
 class Credits(NamedTuple):
-    """What key terms tell of the arms X, c(k) = |X M^-1 Mt^-1 k|^2 / (1 + k' Mt^-1 k), while Mt alone grows."""
+    """What key terms tell of the arms X, c(k) = |X M^-1 Mt^-1 k|^2 / (1 + k' Mt^-1 k), while Mt alone grows.
+
+    Their shadow M^-1 X'X M^-1 tells a key term's effect on the arms without them.
+    """
 
     inverse: Square  # Mt^-1
     influence: Float[Array, " J"]  # |X M^-1 Mt^-1 k|^2
@@ -158,12 +161,6 @@ class Credits(NamedTuple):
         change = gain * along * (gain * (w @ cast) * along - 2 * across)
         inverse = self.inverse - gain * jnp.outer(w, w)
         return Credits(inverse, self.influence + change, self.widths - gain * along**2)
-
-
-def shadow_of_arms(state: State, client: Client) -> Square:
-    """M^-1 X'X M^-1, with which a key term's effect on the arms is worked out without them."""
-    onto_arms = client.arms @ spread.ridge_of(state.level).inverse
-    return onto_arms.T @ onto_arms
 
 
 def credits_of(

@@ -15,9 +15,9 @@ from fedbandit_jax.algorithms.conversational.conucb import (
     State,
     credits_of,
     heard,
-    shadow_of_arms,
 )
 from fedbandit_jax.clocks.rounds import Client, Info, Questions, ask_in_turn
+from fedbandit_jax.linalg import spread
 from fedbandit_jax.linalg.portable import argmax, largest_of_lanes
 
 VARIANTS = ("pos", "pos-neg", "difference", "difference-fast")
@@ -73,7 +73,7 @@ class RelativeConUCB(ConUCB):
 
     def compare(self, state: State, client: Client, questions: Questions) -> tuple[tuple[State, Credits], Info]:
         """What is heard of key terms, and told of them, after some questions."""
-        terms, shadow = client.key_terms, shadow_of_arms(state, client)
+        terms, shadow = client.key_terms, spread.shadow(state.level, client.arms)
 
         def one(i: Int[Array, ""], carry: tuple) -> tuple[tuple, Int[Array, " 2"]]:
             state, credits = carry
