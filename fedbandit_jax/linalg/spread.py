@@ -120,28 +120,30 @@ def pull(
 
 
 def widen(known: Spread, row: Float[Array, " d"], w: Float[Array, " d"]) -> Spread:
-    """W + row row' in place of W, with w = W^-1 row; V is as before.
+    """W + row row' in place of W, with w = W^-1 row; V is as before. The spread is left to `respread`, for all rows.
 
     With a = L^-1 row and s^2 = 1 + |a|^2, I + a a' is the square of I + a a' / (s + 1), of which I - b a a' is the
     inverse, b = 1 / (s (s + 1)). So L becomes L + row a' / (s + 1), and P becomes (I - b a a') P (I - b a a').
     """
-    square = 1 + row @ w
     if isinstance(known, Plain):
-        u = matvec(known.ridge.inverse, w)
-        return known._replace(spread=known.spread - jnp.outer(u, u) / square)
-    ridge, s = known.ridge, jnp.sqrt(square)
+        return known
+    ridge, s = known.ridge, jnp.sqrt(1 + row @ w)
     a = w @ known.root
     c = matvec(ridge.inverse, a)
-    along, across = two_products(a, c, known.columns)
     b = 1 / (s * (s + 1))
     half = jnp.outer(a, b * c - b**2 * (a @ c) / 2 * a)
-    white = ridge._replace(inverse=ridge.inverse - half - half.T, theta=ridge.theta - b * (a @ ridge.theta) * a)
-    return Whitened(
-        white,
-        known.root + jnp.outer(row, a / (s + 1)),
-        known.columns + jnp.outer(a / (s + 1), along),
-        known.spread - across**2 / square,
+    return known._replace(
+        ridge=ridge._replace(inverse=ridge.inverse - half - half.T, theta=ridge.theta - b * (a @ ridge.theta) * a),
+        root=known.root + jnp.outer(row, a / (s + 1)),
+        columns=known.columns + jnp.outer(a / (s + 1), a @ known.columns),
     )
+
+
+def respread(known: Spread, inverse: Float[Array, "d d"]) -> Spread:
+    """The spread worked out anew; `inverse` is W^-1. Rows leave little of it, of which rounding would be a part."""
+    if isinstance(known, Plain):
+        return known._replace(spread=known.ridge.inverse @ inverse @ known.ridge.inverse)
+    return known._replace(spread=((known.ridge.inverse @ known.columns) ** 2).sum(axis=0))
 
 
 def add_to_moment(known: Spread, arms: Float[Array, "K d"], change: Float[Array, " d"]) -> Spread:

@@ -57,6 +57,7 @@ def test_rows_widen_the_other_matrix_and_vectors_move_the_moment(fixed):
             known = spread.widen(known, jnp.asarray(row), jnp.asarray(np.linalg.solve(W, row)))
             W = W + np.outer(row, row)
             inverse = jnp.asarray(np.linalg.inv(W))
+            known = spread.respread(known, inverse)
             known = spread.pull(known, inverse, jnp.asarray(arms), jnp.int32(t), jnp.asarray(rewards[t]), WEIGHT)
             pulled.append(arms[t])
             found = spread.means_widths_and_spread(known, jnp.asarray(arms), 2.0)

@@ -99,10 +99,10 @@ class ConUCB(RoundAlgorithm):
         return self.believe(state, client, credits, questions.count), info
 
     def believe(self, state: State, client: Client, credits: "Credits", count: Number) -> State:
-        """What follows from answers that have been heard: the inverse, and theta, which is drawn to theta_t."""
+        """What follows from answers that have been heard: Mt^-1, the spreads, and theta, which is drawn to theta_t."""
         change = (1 - self.lam) * (credits.inverse @ state.moment) - state.level.ridge.extra_moment
         return state._replace(
-            level=spread.add_to_moment(state.level, client.arms, change),
+            level=spread.add_to_moment(spread.respread(state.level, credits.inverse), client.arms, change),
             inverse=credits.inverse,
             questions=state.questions + count,
             term_widths=None if state.term_widths is None else credits.widths,
