@@ -103,6 +103,7 @@ class RoundAlgorithm(Algorithm, abstract=True):
     def context(self, key_terms: Float[Array, "J d"], links: Int[Array, "A n"] | None) -> Any:
         """What to work out once from the key terms, and those of each arm of the catalog, which all runs share.
 
+        Once a program; for every chunk of it, if it computes with a hyperparameter that may differ between runs.
         `links` are padded with J; None where the catalog has no weights. A learner may do without them, and take
         key_terms alone.
         """
@@ -141,7 +142,9 @@ class RoundAlgorithm(Algorithm, abstract=True):
         raise NotImplementedError
 
     def run(self, key: Key[Array, ""], problem: Problem, checkpoints: Float[Array, " P"]) -> Trace:
-        context = context_of(self, problem.key_terms, problem.links)
+        context = problem.context
+        if context is None:
+            context = context_of(self, problem.key_terms, problem.links)
         one_comes = problem.world.arrivals == "one"
 
         def play(stage: Alone, i: Int[Array, ""]) -> Curves:

@@ -7,7 +7,7 @@ import time
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
-from functools import cache, partial
+from functools import cache, cached_property, partial
 from typing import Any, NamedTuple
 
 import jax
@@ -17,6 +17,7 @@ from jaxtyping import Array, Float, Int, Key, UInt32
 
 from fedbandit_jax import _checks
 from fedbandit_jax.clocks.base import MEANS, Algorithm, Trace
+from fedbandit_jax.clocks.rounds import RoundAlgorithm, context_of
 from fedbandit_jax.engine.batches import Batch, clients_per_device, power_of_two_above
 from fedbandit_jax.worlds.problem import sample_problem
 from fedbandit_jax.worlds.world import World
@@ -39,6 +40,7 @@ class DeviceCatalog(NamedTuple):
     users: Float[Array, "U d"]
     user_bound: Float[Array, ""]
     links: Int[Array, "A n"] | None = None  # key terms of the arms, padded with J, where the catalog knows them
+    context: Any = None  # what a learner works out from all this, see `context_for_all`
 
 
 class LaneInputs(NamedTuple):
@@ -94,13 +96,22 @@ class Program:
         with self.precision():
             in_precision = jax.tree.map(lambda x: np.asarray(x, batch.dtype), shared)
             in_precision[0] = in_precision[0]._replace(links=batch.catalog.links)
-            self.shared = jax.device_put(in_precision, NamedSharding(mesh, PartitionSpec()))
+            self.everywhere = NamedSharding(mesh, PartitionSpec())
+            self.catalog, self.rounds = jax.device_put(in_precision, self.everywhere)
         self.static = {"mesh": mesh, "max_clients": batch.max_clients, "max_arms": batch.max_arms}
         self.jitted = jitted(devices[0].platform)
 
     def precision(self) -> AbstractContextManager:
         """The switch of JAX under which the program is made and played."""
         return jax.enable_x64(self.batch.dtype == "float64")
+
+    @cached_property
+    def shared(self) -> tuple[DeviceCatalog, Float[Array, " P"]]:
+        """What all lanes have in common, with what the learner works out from it: once, not for every chunk."""
+        with self.precision():
+            key_terms = np.asarray(self.batch.catalog.key_terms, self.batch.dtype)
+            context = context_for_all(self.batch.algorithm, key_terms, self.batch.catalog.links)
+            return self.catalog._replace(context=jax.device_put(context, self.everywhere)), self.rounds
 
     def arguments(self, lanes: np.ndarray) -> tuple:
         """Of `run_batch`, for a chunk; a short one is filled up with copies of its last lane, as shapes are fixed."""
@@ -240,6 +251,30 @@ def _keys_of_block(
     return jax.random.key_data(jax.vmap(keys)(user, index))
 
 
+def context_for_all(algorithm: Algorithm, key_terms: np.ndarray, links: np.ndarray | None) -> Any:
+    """The context of a learner, which is the same in all lanes; None if there is none, or lanes must see to it.
+
+    It is worked out with hyperparameters that have a shape and no numbers, as these differ between lanes: a context
+    that computes with them gets an error, and is left to the lanes.
+    """
+    if not isinstance(algorithm, RoundAlgorithm):
+        return None
+    unknown = jax.tree.map(lambda x: jax.ShapeDtypeStruct(np.shape(x), key_terms.dtype), algorithm)
+    try:
+        return _context(unknown, key_terms, links)
+    except (TypeError, AttributeError):
+        return None
+
+
+@partial(jax.jit, static_argnums=0)
+def _context(learner: RoundAlgorithm, key_terms: Float[Array, "J d"], links: Int[Array, "A n"] | None) -> Any:
+    with jax.default_matmul_precision("highest"):
+        context = context_of(learner, key_terms, links)
+    if not all(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(context)):
+        raise TypeError("a number of the learner's may be part of a shape")
+    return context
+
+
 @cache
 def jitted(platform: str) -> Any:
     """`run_batch` as JAX compiles it for a kind of device, unless it has been told to compile quickly."""
@@ -299,6 +334,7 @@ def run_one(
         world=world,
         user=lane.user,
         links=catalog.links,
+        context=catalog.context,
     )
     with jax.default_matmul_precision("highest"):  # GPUs and TPUs would round the factors of products to a few digits
         return algorithm.run(play_key, problem, rounds)

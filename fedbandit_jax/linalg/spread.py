@@ -1,7 +1,8 @@
 """Ridge regression with the spread of arms, their width by V^-1 W^-1 V^-1, where W is another matrix than V.
 
 On a fixed arm set all is in coordinates in which W is the identity. With W = L L', y = L' x and P = L^-1 V^-1 L^-T an
-arm has the width y' P y and the spread |P y|^2, so a pull reads no matrix but P, and the arms once. On arms that are
+arm has the width y' P y and the spread |P y|^2, so a pull reads no matrix but P, and the arms once. L need not be
+triangular: where W grows by a row, L is multiplied by a root of the identity plus a rank-one matrix. On arms that are
 redrawn V^-1 W^-1 V^-1 follows instead.
 """
 
@@ -70,6 +71,15 @@ def theta_of(known: Spread) -> Float[Array, " d"]:
     return known.ridge.theta if isinstance(known, Plain) else matvec(known.root, known.ridge.theta)
 
 
+def shadow(known: Spread, arms: Float[Array, "K d"]) -> Float[Array, "d d"]:
+    """V^-1 X'X V^-1 of the arms X."""
+    if isinstance(known, Plain):
+        onto = arms @ known.ridge.inverse
+        return onto.T @ onto
+    onto = known.ridge.inverse @ known.columns
+    return known.root @ (onto @ onto.T) @ known.root.T
+
+
 def means_widths_and_spread(known: Spread, arms: Float[Array, "K d"], other: Real) -> tuple[PerArm, PerArm, PerArm]:
     """x.theta, x' V^-1 x and x' V^-1 W^-1 V^-1 x of the arms of a round; at first W was other I."""
     means, widths = regression.means_and_widths(known.ridge, arms)
@@ -107,3 +117,46 @@ def pull(
     update = RankOneUpdate(u, g, jnp.log1p(width), along)
     spread = known.spread - g * along * (g * known.spread[arm] * along + 2 * across)
     return known._replace(ridge=regression.learn_pull(known.ridge, update, arms, arm, reward), spread=spread)
+
+
+def widen(known: Spread, row: Float[Array, " d"], w: Float[Array, " d"]) -> Spread:
+    """W + row row' in place of W, with w = W^-1 row; V is as before. The spread is left to `respread`, for all rows.
+
+    With a = L^-1 row and s^2 = 1 + |a|^2, I + a a' is the square of I + a a' / (s + 1), of which I - b a a' is the
+    inverse, b = 1 / (s (s + 1)). So L becomes L + row a' / (s + 1), and P becomes (I - b a a') P (I - b a a').
+    """
+    if isinstance(known, Plain):
+        return known
+    ridge, s = known.ridge, jnp.sqrt(1 + row @ w)
+    a = w @ known.root
+    c = matvec(ridge.inverse, a)
+    b = 1 / (s * (s + 1))
+    half = jnp.outer(a, b * c - b**2 * (a @ c) / 2 * a)
+    return known._replace(
+        ridge=ridge._replace(inverse=ridge.inverse - half - half.T, theta=ridge.theta - b * (a @ ridge.theta) * a),
+        root=known.root + jnp.outer(row, a / (s + 1)),
+        columns=known.columns + jnp.outer(a / (s + 1), a @ known.columns),
+    )
+
+
+def respread(known: Spread, inverse: Float[Array, "d d"]) -> Spread:
+    """The spread worked out anew; `inverse` is W^-1. Rows leave little of it, of which rounding would be a part."""
+    if isinstance(known, Plain):
+        return known._replace(spread=known.ridge.inverse @ inverse @ known.ridge.inverse)
+    return known._replace(spread=((known.ridge.inverse @ known.columns) ** 2).sum(axis=0))
+
+
+def add_to_moment(known: Spread, arms: Float[Array, "K d"], change: Float[Array, " d"]) -> Spread:
+    """As that of a regression: add to the moment of what is not a pull, without an observation."""
+    if isinstance(known, Plain):
+        return known._replace(ridge=regression.add_to_moment(known.ridge, arms, change))
+    ridge = known.ridge
+    moved = matvec(ridge.inverse, change @ known.root)
+    fixed = ridge.of_fixed_arms()
+    return known._replace(
+        ridge=ridge._replace(
+            theta=ridge.theta + moved,
+            extra_moment=ridge.extra_moment + change,
+            pulls=fixed._replace(means=fixed.means + moved @ known.columns),
+        )
+    )

@@ -38,6 +38,7 @@ class Problem(NamedTuple):
     federation: Any = None  # clients in all, of whom some may be played elsewhere
     links: Int[Array, "A n"] | None = None  # the key terms of each arm of the pool, padded with J, where they are known
     arm_links: Int[Array, "M K n"] | None = None  # those of each client's arms; all are J where arms are redrawn
+    context: Any = None  # what a learner has worked out from key_terms and links, if that was done before
 
     @property
     def client_mask(self) -> Bool[Array, " M"]:
@@ -124,6 +125,7 @@ def sample_problem(
     world: World | None = None,
     user: Any = 0,
     links: Int[Array, "A n"] | None = None,
+    context: Any = None,
 ) -> Problem:
     """Draw a federation: each client gets `num_arms` arms of the pool, without replacement.
 
@@ -131,7 +133,7 @@ def sample_problem(
     a smaller arm set is a prefix of a larger one. The arrays are padded to (max_clients, max_arms). With
     `first_client`, only the clients from that number on are drawn. `user_bound` is `Catalog.user_bound`; `user` is the
     place, among `users`, of the one whom the first client serves. `links` are the key terms of each arm of the pool, as
-    `Catalog.links` has them.
+    `Catalog.links` has them, and `context` what a learner has worked out from these.
     """
     world = World() if world is None else world
     client = first_client + jnp.arange(max_clients, dtype=jnp.int32)
@@ -151,6 +153,7 @@ def sample_problem(
         key=key,
         federation=jnp.asarray(clients, jnp.int32),
         links=links,
+        context=context,
     )
     J = len(key_terms)
     if not world.fixed:

@@ -11,6 +11,7 @@ import pytest
 import fedbandit_jax as fb
 from fedbandit_jax.clocks.rounds import ask_in_turn, context_of
 from fedbandit_jax.clocks.schedule import NEVER, Schedule
+from fedbandit_jax.engine.program import context_for_all
 from fedbandit_jax.worlds.stage import BLOCK, uniforms
 from tests import reference
 
@@ -155,6 +156,48 @@ def test_the_context_may_know_which_arms_carry_what():
     assert both[1] is links
     assert context_of(One(), terms, links) is terms
     assert context_of(Plain(), terms, None) == ()
+
+
+def test_a_context_is_worked_out_once_for_all_lanes_unless_they_differ_in_it(catalog):
+    """Numbers that differ between lanes, and those that a shape may depend on, leave it to the lanes."""
+
+    @dataclass(frozen=True, kw_only=True)
+    class Counts(Plain, abstract=True):
+        scale: float = 1.0
+
+        def learn(self, state, client, arm, reward):
+            return state, {"told": self.told(client.context)}
+
+        def told(self, squares):
+            return squares.sum() * self.scale
+
+        def context(self, key_terms):
+            return key_terms**2
+
+    class Scales(Counts, abstract=True):
+        def context(self, key_terms):
+            return self.scale * key_terms**2
+
+        def told(self, squares):
+            return squares.sum()
+
+    class Shapes(Counts, abstract=True):
+        def context(self, key_terms):
+            return key_terms.size, key_terms**2
+
+        def told(self, context):
+            size, squares = context
+            return squares.reshape(size).sum() * self.scale
+
+    terms = np.asarray(catalog.key_terms, np.float32)
+    np.testing.assert_allclose(context_for_all(Counts(), terms, None), terms**2)
+    assert context_for_all(Scales(), terms, None) is None
+    assert context_for_all(Shapes(), terms, None) is None
+    for kind in (Counts, Scales, Shapes):
+        results = fb.sweep(catalog, [kind(scale=1.0), kind(scale=2.0)], **SETTING).to_pandas()
+        last = results[results["round"] == SETTING["horizon"]].groupby("scale")["told"].mean()
+        expected = (terms**2).sum() * SETTING["clients"] * SETTING["horizon"]
+        np.testing.assert_allclose(last, [expected, 2 * expected], rtol=1e-4)
 
 
 # ------------------------------------------------------------------------------------------------------- contracts

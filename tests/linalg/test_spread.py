@@ -45,6 +45,35 @@ def test_means_widths_and_spreads_are_those_of_the_definition(fixed):
         np.testing.assert_allclose(spread.theta_of(known), ridge.theta, atol=1e-12)
 
 
+@pytest.mark.parametrize("fixed", [True, False])
+def test_rows_widen_the_other_matrix_and_vectors_move_the_moment(fixed):
+    """Row by row between pulls, against what is made of the sums."""
+    rng = np.random.default_rng(2)
+    arms, rows, change = rng.normal(size=(K, D)), rng.normal(size=(6, D)), rng.normal(size=D)
+    W, pulled, rewards = 2 * np.eye(D), [], rng.normal(size=6)
+    with jax.enable_x64(True):
+        known = spread.start(jnp.asarray(arms), PRIOR, 2.0, fixed=fixed)
+        for t, row in enumerate(rows):
+            known = spread.widen(known, jnp.asarray(row), jnp.asarray(np.linalg.solve(W, row)))
+            W = W + np.outer(row, row)
+            inverse = jnp.asarray(np.linalg.inv(W))
+            known = spread.respread(known, inverse)
+            known = spread.pull(known, inverse, jnp.asarray(arms), jnp.int32(t), jnp.asarray(rewards[t]), WEIGHT)
+            pulled.append(arms[t])
+            found = spread.means_widths_and_spread(known, jnp.asarray(arms), 2.0)
+            for one, other in zip(found, by_definition(arms, np.array(pulled), rewards[: t + 1], W), strict=True):
+                np.testing.assert_allclose(one, other, atol=1e-12)
+        known = spread.add_to_moment(known, jnp.asarray(arms), jnp.asarray(change))
+        V = PRIOR * np.eye(D) + WEIGHT * np.array(pulled).T @ np.array(pulled)
+        theta = np.linalg.solve(V, WEIGHT * np.array(pulled).T @ rewards + change)
+        np.testing.assert_allclose(spread.theta_of(known), theta, atol=1e-12)
+        np.testing.assert_allclose(spread.ridge_of(known).extra_moment, change, atol=1e-12)
+        means = spread.means_widths_and_spread(known, jnp.asarray(arms), 2.0)[0]
+        np.testing.assert_allclose(means, arms @ theta, atol=1e-12)
+        if isinstance(known, spread.Whitened):
+            np.testing.assert_allclose(known.root @ known.root.T, W, atol=1e-12)
+
+
 def test_unit_arms_start_alike():
     """Exactly, so that ties break by index."""
     arms = np.random.default_rng(1).normal(size=(K, D))

@@ -10,6 +10,7 @@ from jaxtyping import Array, Float, Int, Key
 from fedbandit_jax._parameters import Between, Hyperparameter, param
 from fedbandit_jax.algorithms.linucb import LinUCB
 from fedbandit_jax.clocks.base import MadeFor
+from fedbandit_jax.clocks.client import Number
 from fedbandit_jax.clocks.rounds import Client, Info, Questions, RoundAlgorithm, ask_in_turn
 from fedbandit_jax.linalg import regression, spread
 from fedbandit_jax.linalg.portable import argmax
@@ -26,6 +27,9 @@ class State(NamedTuple):
     moment: Float[Array, " d"]  # sum k r
     inverse: Float[Array, "d d"]  # Mt^-1 = (lam_t I + sum k k')^-1
     questions: Float[Array, ""]  # asked so far
+    # k' Mt^-1 k of all key terms; None if nobody asks for them, or about others each time. They are not recomputed, as
+    # rounding hardly moves 1 + k' Mt^-1 k: they only fall, and by less and less.
+    term_widths: Float[Array, " J"] | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,7 +71,8 @@ class ConUCB(RoundAlgorithm):
     def start(self, client: Client) -> State:
         level = spread.start(client.arms, 1 - self.lam, self.lam_t, fixed=client.fixed)
         zero = jnp.zeros_like(level.ridge.inverse)
-        return State(level, zero, zero[0], jnp.eye(len(zero), dtype=zero.dtype) / self.lam_t, zero[0, 0])
+        widths = regression.squared_norms(client.key_terms) / self.lam_t
+        return State(level, zero, zero[0], jnp.eye(len(zero), dtype=zero.dtype) / self.lam_t, zero[0, 0], widths)
 
     def choose(self, state: State, client: Client, key: Key[Array, ""]) -> Int[Array, ""]:
         alpha, alpha_t = self.radii(state, client)
@@ -80,25 +85,28 @@ class ConUCB(RoundAlgorithm):
         return state._replace(level=spread.pull(state.level, state.inverse, client.arms, arm, reward, self.lam))
 
     def ask(self, state: State, client: Client, questions: Questions) -> tuple[State, Info]:
-        terms, shadow = client.key_terms, shadow_of_arms(state, client)
+        terms, shadow = client.key_terms, spread.shadow(state.level, client.arms)
 
         def one(i: Int[Array, ""], carry: tuple) -> tuple:
-            gram, moment, credits = carry
+            state, credits = carry
             number = argmax(client.among_candidates(credits.of_terms()))
             k, answer = terms[number], questions.about(i, number)
-            return (gram + jnp.outer(k, k), moment + answer * k, credits.after(k, terms, shadow)), number
+            return (heard(state, credits, k, answer), credits.after(k, terms, shadow)), number
 
-        init = (state.gram, state.moment, credits_of(terms, state.inverse, shadow))
-        (gram, moment, _), info = ask_in_turn(questions, one, init)
-        asked = state._replace(gram=gram, moment=moment, questions=state.questions + questions.count)
-        return self.believe(asked, client), info
+        (state, credits), info = ask_in_turn(
+            questions, one, (state, credits_of(terms, state.inverse, shadow, state.term_widths))
+        )
+        return self.believe(state, client, credits, questions.count), info
 
-    def believe(self, state: State, client: Client) -> State:
-        """What follows from answers that have entered the sums of the key-term level; M is as before."""
-        root, half, inverse, drawn_to = self.key_term_level(state)
-        ridge = spread.ridge_of(state.level)
-        ridge = regression.add_to_moment(ridge, client.arms, drawn_to - ridge.extra_moment)
-        return state._replace(level=spread.of(ridge, client.arms, root, half), inverse=inverse)
+    def believe(self, state: State, client: Client, credits: "Credits", count: Number) -> State:
+        """What follows from answers that have been heard: Mt^-1, the spreads, and theta, which is drawn to theta_t."""
+        change = (1 - self.lam) * (credits.inverse @ state.moment) - state.level.ridge.extra_moment
+        return state._replace(
+            level=spread.add_to_moment(spread.respread(state.level, credits.inverse), client.arms, change),
+            inverse=credits.inverse,
+            questions=state.questions + count,
+            term_widths=None if state.term_widths is None else credits.widths,
+        )
 
     def refresh(self, state: State, client: Client) -> State:
         root, half, inverse, drawn_to = self.key_term_level(state)
@@ -132,7 +140,10 @@ class ConUCB(RoundAlgorithm):
 
 
 class Credits(NamedTuple):
-    """What key terms tell of the arms X, c(k) = |X M^-1 Mt^-1 k|^2 / (1 + k' Mt^-1 k), while Mt alone grows."""
+    """What key terms tell of the arms X, c(k) = |X M^-1 Mt^-1 k|^2 / (1 + k' Mt^-1 k), while Mt alone grows.
+
+    Their shadow M^-1 X'X M^-1 tells a key term's effect on the arms without them.
+    """
 
     inverse: Square  # Mt^-1
     influence: Float[Array, " J"]  # |X M^-1 Mt^-1 k|^2
@@ -152,13 +163,15 @@ class Credits(NamedTuple):
         return Credits(inverse, self.influence + change, self.widths - gain * along**2)
 
 
-def shadow_of_arms(state: State, client: Client) -> Square:
-    """M^-1 X'X M^-1, with which a key term's effect on the arms is worked out without them."""
-    onto_arms = client.arms @ spread.ridge_of(state.level).inverse
-    return onto_arms.T @ onto_arms
-
-
-def credits_of(terms: Float[Array, "J d"], inverse: Square, shadow: Square) -> Credits:
-    """In O(J d^2)."""
+def credits_of(
+    terms: Float[Array, "J d"], inverse: Square, shadow: Square, widths: Float[Array, " J"] | None = None
+) -> Credits:
+    """In O(J d^2); twice that if the widths of the key terms are not known."""
     influence = regression.quadratic_forms(terms, inverse @ shadow @ inverse)
-    return Credits(inverse, influence, regression.quadratic_forms(terms, inverse))
+    return Credits(inverse, influence, regression.quadratic_forms(terms, inverse) if widths is None else widths)
+
+
+def heard(state: State, credits: Credits, row: Float[Array, " d"], target: Float[Array, ""]) -> State:
+    """With a row and what it is told to be in the sums of the key-term level; `credits` have Mt^-1 before that."""
+    level = spread.widen(state.level, row, credits.inverse @ row)
+    return state._replace(level=level, gram=state.gram + jnp.outer(row, row), moment=state.moment + target * row)

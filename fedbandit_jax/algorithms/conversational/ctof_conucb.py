@@ -73,7 +73,8 @@ class CtoFConUCB(ConUCB):
 
     def start(self, client: Client) -> State:  # type: ignore[override]
         order = greedy_centres(client.arms, client.mask)
-        return State(self.conucb().start(client), order, jnp.zeros_like(client.noise))
+        conucb = self.conucb().start(client)._replace(term_widths=None)  # each time of other centres
+        return State(conucb, order, jnp.zeros_like(client.noise))
 
     def choose(self, state: State, client: Client, key: Key[Array, ""]) -> Int[Array, ""]:  # type: ignore[override]
         return self.conucb().choose(state.conucb, client, key)

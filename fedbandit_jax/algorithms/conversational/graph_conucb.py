@@ -13,6 +13,7 @@ from fedbandit_jax._parameters import Hyperparameter, param
 from fedbandit_jax.algorithms.conversational.conucb import ConUCB, State
 from fedbandit_jax.clocks.base import Algorithm
 from fedbandit_jax.clocks.rounds import Client, Info, Questions, ask_in_turn
+from fedbandit_jax.linalg import spread
 from fedbandit_jax.linalg.design import g_optimal_design, on_support
 from fedbandit_jax.worlds.catalog import Catalog
 
@@ -92,6 +93,9 @@ class GraphConUCB(ConUCB):
         weights = optimal_weights(first_directions(grams) if self.design == "graph" else key_terms)
         return Graph(weights, S @ key_terms, grams) if self.graph_feedback else Graph(weights, None, None)
 
+    def start(self, client: Client) -> State:
+        return super().start(client)._replace(term_widths=None)
+
     def ask(self, state: State, client: Client, questions: Questions) -> tuple[State, Info]:
         terms, (weights, told, grams) = client.key_terms, client.context
         assert client.term_mask is not None
@@ -107,7 +111,10 @@ class GraphConUCB(ConUCB):
 
         (gram, moment), info = ask_in_turn(questions, one, (state.gram, state.moment))
         asked = state._replace(gram=gram, moment=moment, questions=state.questions + questions.count)
-        return self.believe(asked, client), info
+        root, half, inverse, drawn_to = self.key_term_level(asked)
+        level = spread.of(spread.ridge_of(state.level), client.arms, root, half)
+        level = spread.add_to_moment(level, client.arms, drawn_to - level.ridge.extra_moment)
+        return asked._replace(level=level, inverse=inverse), info
 
 
 def no_graph(of: str) -> str:

@@ -14,15 +14,15 @@ from fedbandit_jax.algorithms.conversational.conucb import (
     Square,
     State,
     credits_of,
-    shadow_of_arms,
+    heard,
 )
 from fedbandit_jax.clocks.rounds import Client, Info, Questions, ask_in_turn
+from fedbandit_jax.linalg import spread
 from fedbandit_jax.linalg.portable import any_lane, argmax, in_turn, largest_of_lanes
 
 VARIANTS = ("pos", "pos-neg", "difference", "difference-fast")
 TILE = 128  # of the J x J pairs, so many by so many at a time
 NEAR = 0.999  # of the best credit: rounding does not hide a pair that is as good
-Known = tuple[Float[Array, "d d"], Float[Array, " d"], Float[Array, "d d"]]  # gram, moment and Mt^-1 of a State
 Pair = tuple[Int[Array, ""], Int[Array, ""]]  # two key terms, k1 and k2
 
 
@@ -69,29 +69,23 @@ class RelativeConUCB(ConUCB):
         return 2 if self.variant == "pos-neg" else 1
 
     def ask(self, state: State, client: Client, questions: Questions) -> tuple[State, Info]:
-        known = (state.gram, state.moment, state.inverse)
-        (gram, moment, _), info = self.compare(known, shadow_of_arms(state, client), client, questions)
-        heard = state.questions + self.rows * questions.count
-        return self.believe(state._replace(gram=gram, moment=moment, questions=heard), client), info
+        (state, credits), info = self.compare(state, client, questions)
+        return self.believe(state, client, credits, self.rows * questions.count), info
 
-    def compare(self, known: Known, shadow: Square, client: Client, questions: Questions) -> tuple[Known, Info]:
-        """What is known of key terms after some questions; `shadow` is M^-1 X'X M^-1 of the client's arms X."""
-        terms = client.key_terms
+    def compare(self, state: State, client: Client, questions: Questions) -> tuple[tuple[State, Credits], Info]:
+        """What is heard of key terms, and told of them, after some questions."""
+        terms, shadow = client.key_terms, spread.shadow(state.level, client.arms)
 
         def one(i: Int[Array, ""], carry: tuple) -> tuple[tuple, Int[Array, " 2"]]:
-            gram, moment, credits = carry
+            state, credits = carry
             k1, k2 = self.pair(credits, shadow, client)
             rows, targets = self.told(terms[k1], terms[k2], questions.compare(i, k1, k2))
-            for row in rows:
-                credits = credits.after(row, terms, shadow)
-            return (gram + rows.T @ rows, moment + targets @ rows, credits), jnp.stack([k1, k2])
+            for row, target in zip(rows, targets, strict=True):
+                state, credits = heard(state, credits, row, target), credits.after(row, terms, shadow)
+            return (state, credits), jnp.stack([k1, k2])
 
-        gram, moment, inverse = known
         cost = lambda pair: jax.vmap(questions.cost)(jnp.atleast_1d(pair)).mean()  # noqa: E731
-        (gram, moment, credits), info = ask_in_turn(
-            questions, one, (gram, moment, credits_of(terms, inverse, shadow)), cost
-        )
-        return (gram, moment, credits.inverse), info
+        return ask_in_turn(questions, one, (state, credits_of(terms, state.inverse, shadow, state.term_widths)), cost)
 
     def pair(self, credits: Credits, shadow: Square, client: Client) -> Pair:
         """The key terms to compare."""

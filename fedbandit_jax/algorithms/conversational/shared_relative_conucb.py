@@ -7,13 +7,14 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key
 
-from fedbandit_jax.algorithms.conversational.conucb import State, shadow_of_arms
+from fedbandit_jax.algorithms.conversational.conucb import State
 from fedbandit_jax.algorithms.conversational.relative_conucb import RelativeConUCB
 from fedbandit_jax.clocks.base import MadeFor
 from fedbandit_jax.clocks.federation import FederatedRounds, per_message
 from fedbandit_jax.clocks.rounds import Client, Info, Questions
 
-SHARED = ("gram", "moment", "inverse", "questions")  # of a State; all else every client has of its own, with an axis M
+# Of a State; all else every client has of its own, with an axis M.
+SHARED = ("gram", "moment", "inverse", "questions", "term_widths")
 EACH = tuple(name for name in State._fields if name not in SHARED)
 AXES: Any = State(*(0 if name in EACH else None for name in State._fields))  # type: ignore[arg-type]
 ANSWER = 2  # scalars of an answer: the key term that was preferred, and the other one
@@ -78,12 +79,16 @@ class SharedRelativeConUCB(RelativeConUCB, FederatedRounds):
     def ask(self, state: State, client: Client, questions: Questions) -> tuple[State, Info]:
         """Of client.who; the clock recomputes what follows of all clients when all have asked."""
         own = state._replace(**{name: jax.tree.map(lambda x: x[client.who], getattr(state, name)) for name in EACH})
-        known = (state.gram, state.moment, state.inverse)
-        (gram, moment, inverse), info = self.compare(known, shadow_of_arms(own, client), client, questions)
-        heard = state.questions + self.rows * questions.count
+        (asked, credits), info = self.compare(own, client, questions)
         downloads = questions.count * (client.context.clients - 1)
         messages = per_message(questions.count, downloads, ANSWER)
-        return state._replace(gram=gram, moment=moment, inverse=inverse, questions=heard), info | messages
+        return state._replace(
+            gram=asked.gram,
+            moment=asked.moment,
+            inverse=credits.inverse,
+            questions=state.questions + self.rows * questions.count,
+            term_widths=credits.widths,
+        ), info | messages
 
 
 def by_client(client: Client) -> tuple[Float[Array, "M K d"], Bool[Array, "M K"]]:
