@@ -17,8 +17,11 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in the background of
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Most of the time goes into compiling small programs. XLA's older code generator for CPUs takes a third of the time of
-# the default one. Processes that the tests start inherit it; tests of the runtime start theirs without it.
-os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_cpu_use_fusion_emitters=false"
+# the default one, and less without optimisations. Processes that the tests start inherit both; tests of the runtime
+# start theirs without.
+FAST_COMPILE = "--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
+os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {FAST_COMPILE}"
+os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "true"
 
 # What one process of a test run compiles, the others find on disk: workers, notebooks, the shell command.
 IS_WORKER = "PYTEST_XDIST_WORKER" in os.environ
@@ -42,7 +45,6 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt  # noqa: E402
 
 jax.config.update("jax_numpy_rank_promotion", "raise")
-jax.config.update("jax_disable_most_optimizations", True)
 _runtime.l2_cache = lambda: 2**16  # a batch has as many lanes as fill it: tests play few, the others would be copies
 gc.freeze()  # tracing makes many small objects; looking through all modules each time took a twentieth of the suite
 gc.set_threshold(50_000, 20, 50)

@@ -58,7 +58,8 @@ print([pool["num_threads"] for pool in threadpoolctl.threadpool_info() if pool["
 
 def run(script, *, limit=LIMIT, **environment):
     """Run a script without what this process has set for itself; its standard output and error."""
-    clean = {k: v for k, v in os.environ.items() if k not in ("NPROC", "XLA_FLAGS") and "_NUM_THREADS" not in k}
+    own = ("NPROC", "XLA_FLAGS", "JAX_DISABLE_MOST_OPTIMIZATIONS")
+    clean = {k: v for k, v in os.environ.items() if k not in own and "_NUM_THREADS" not in k}
     clean |= {"PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu"} | environment
     done = subprocess.run(
         [sys.executable, "-c", script], env=clean, capture_output=True, text=True, timeout=limit, check=False

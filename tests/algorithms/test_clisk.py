@@ -21,6 +21,7 @@ from tests.algorithms.test_rounds import CATALOG, arms_pulled, make_problem, noi
 
 ROUNDS, SEED = 700, 8
 J, D = CATALOG.key_terms.shape
+compiled_eigenpairs = jax.jit(eigenpairs)  # not a program of its own for each call
 CHECKING = {"c0": 0.5, "level": 0.03, "lam": 0.4}
 LEARNERS = [
     fb.CLiSK(),
@@ -73,7 +74,7 @@ def expected_run(algorithm, problem, client_number):
         return n * (x @ theta) + np.sqrt(n) * sigma * float(normal(uniforms(key(t, i), (1,), jnp.float64))[0])
 
     def eigen(V):
-        values, vectors = eigenpairs(jnp.asarray(V - algorithm.lam * np.eye(D)))
+        values, vectors = compiled_eigenpairs(jnp.asarray(V - algorithm.lam * np.eye(D)))
         return np.asarray(values) + algorithm.lam, np.asarray(vectors)
 
     given |= {"checks": checks, "eigen": eigen, "answers": said}

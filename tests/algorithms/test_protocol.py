@@ -1,5 +1,6 @@
 """What every algorithm must do."""
 
+import warnings
 from functools import partial
 
 import jax
@@ -51,7 +52,12 @@ ALGORITHMS = [
     fb.HetoFedBandit(T0=20, D=3.0),
     fb.Uniform(),
 ]
-every_algorithm = pytest.mark.parametrize("algorithm", ALGORITHMS, ids=lambda a: f"{a.title}-{getattr(a, 'alpha', '')}")
+
+
+def label(algorithm):
+    return f"{algorithm.title}-{getattr(algorithm, 'alpha', '')}"
+
+
 sample = jax.jit(sample_problem, static_argnames=("max_clients", "max_arms"))
 
 
@@ -76,19 +82,45 @@ def run(algorithm, key, problem):
     return algorithm.run(key, problem, jnp.linspace(T / 40, T, 40))
 
 
-def play(algorithm, problem, key=3):
-    key = jax.random.key(key) if isinstance(key, int) else key
+def play(algorithm, problem, key):
     return jax.tree.map(np.asarray, run(algorithm.prepare(T), key, problem)._replace(phases={}))
+
+
+# Fixtures of the whole module, so that the tests of one algorithm follow each other, and share its programs and runs.
+
+
+@pytest.fixture(scope="module", params=ALGORITHMS, ids=label)
+def algorithm(request):
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def setting(algorithm):
+    return SETTING | {"world": algorithm.home()}
+
+
+@pytest.fixture(scope="module")
+def results(algorithm, setting):
+    return fb.simulate(CATALOG, algorithm, **setting)
+
+
+@pytest.fixture(scope="module")
+def keys():
+    return jax.random.split(jax.random.key(2), 3)
+
+
+@pytest.fixture(scope="module")
+def alone(algorithm, keys):
+    """Three runs in float64, one by one."""
+    with jax.enable_x64(True):
+        return [play(algorithm, problem_of(seed=i, world=algorithm.home()), keys[i]) for i in range(3)]
 
 
 def test_all_algorithms_are_here():
     assert {type(a).__name__ for a in ALGORITHMS} == set(fb.REGISTRY)
 
 
-@every_algorithm
-def test_curves(algorithm):
-    setting = SETTING | {"world": algorithm.home()}
-    results = fb.simulate(CATALOG, algorithm, **setting)
+def test_curves(algorithm, setting, results):
     curves = results.to_pandas()
     assert len(curves) == 6 * 128
     assert curves["label"].unique().tolist() == [algorithm.title]
@@ -112,9 +144,7 @@ def test_curves(algorithm):
         assert (final["theta_error"] < np.linalg.norm(CATALOG.users[final["user"]], axis=1)).all(), "as bad as 0"
 
 
-@every_algorithm
-def test_another_number_does_not_recompile(algorithm, traced):
-    setting = SETTING | {"world": algorithm.home()}
+def test_another_number_does_not_recompile(algorithm, setting, traced):
     fb.simulate(CATALOG, algorithm, **setting)
     traced.clear()
     numbers = {name for name, value in algorithm.hyperparameters().items() if not isinstance(value, str)}
@@ -124,11 +154,9 @@ def test_another_number_does_not_recompile(algorithm, traced):
     assert not traced
 
 
-@every_algorithm
-def test_a_batch_equals_a_loop(algorithm):
+def test_a_run_in_a_padded_batch_is_the_run_alone(algorithm, alone, keys):
     with jax.enable_x64(True):
-        problems = [problem_of(seed=i, world=algorithm.home()) for i in range(3)]
-        keys = jax.random.split(jax.random.key(2), 3)
+        problems = [problem_of(shape=(5, 12), seed=i, world=algorithm.home()) for i in range(3)]
         # As in a sweep, key terms and horizon are the same in all lanes.
         stacked = jax.tree.map(lambda *xs: jnp.stack(xs), *problems)
         shared = {name: getattr(problems[0], name) for name in ("key_terms", "horizon", "pool", "world", "links")}
@@ -150,35 +178,20 @@ def test_a_batch_equals_a_loop(algorithm):
             arm_links=None if problems[0].arm_links is None else 0,
         )
         batched = jax.vmap(partial(run, algorithm.prepare(T)), in_axes=(0, lanes))(keys, stacked)._replace(phases={})
-        for i in range(3):
-            jax.tree.map(
-                partial(np.testing.assert_allclose, rtol=1e-6, atol=1e-9),
-                play(algorithm, problems[i], keys[i]),
-                jax.tree.map(lambda x, i=i: np.asarray(x[i]), batched),
-            )
+    for i in range(3):
+        in_batch = jax.tree.map(lambda x, i=i: np.asarray(x[i]), batched)
+        jax.tree.map(partial(np.testing.assert_allclose, rtol=1e-6, atol=1e-9), in_batch, alone[i])
+        for name, count in alone[i].counts.items():
+            np.testing.assert_allclose(in_batch.counts[name], count, rtol=1e-12, err_msg=name)
 
 
-@every_algorithm
-def test_padding_contributes_nothing(algorithm):
-    with jax.enable_x64(True):
-        shapes, world = ((3, 9), (5, 12)), algorithm.home()
-        plain, padded = (play(algorithm, problem_of(shape=shape, world=world)) for shape in shapes)
-    for name in ("regret", "conversations", "communication", "theta_error"):
-        np.testing.assert_allclose(getattr(plain, name), getattr(padded, name), rtol=1e-6, atol=1e-9, err_msg=name)
-    for name in plain.counts:
-        np.testing.assert_allclose(plain.counts[name], padded.counts[name], rtol=1e-12, err_msg=name)
-
-
-@pytest.mark.parametrize(
-    "algorithm", [a for a in ALGORITHMS if a.independent_clients], ids=lambda a: f"{a.title}-{getattr(a, 'alpha', '')}"
-)
-def test_clients_played_apart_add_up(algorithm):
+@pytest.mark.parametrize("algorithm", [a for a in ALGORITHMS if a.independent_clients], ids=label, indirect=True)
+def test_clients_played_apart_add_up(algorithm, alone, keys):
     """The engine plays clients that never meet one by one; `run` on the whole federation is the same."""
+    together, parts = alone[0], []
     with jax.enable_x64(True):
-        together = play(algorithm, problem_of())
-        parts = []
+        problem = problem_of(world=algorithm.home())
         for i in range(3):
-            problem = problem_of()
             own = problem._replace(
                 arms=problem.arms[i : i + 1],
                 arm_mask=problem.arm_mask[i : i + 1],
@@ -186,12 +199,23 @@ def test_clients_played_apart_add_up(algorithm):
                 client_ids=jnp.array([i]),
                 arm_links=problem.arm_links[i : i + 1],
             )
-            parts.append(play(algorithm, own))
+            parts.append(play(algorithm, own, keys[0]))
     np.testing.assert_allclose(together.regret, sum(p.regret for p in parts), rtol=1e-8)
     np.testing.assert_allclose(together.theta_error, sum(p.theta_error for p in parts) / 3, rtol=1e-6)
     np.testing.assert_allclose(together.conversations, sum(p.conversations for p in parts) / 3, rtol=1e-12)
     if not getattr(algorithm, "asks_as_it_likes", False):
         np.testing.assert_array_equal(together.conversations, parts[0].conversations)
+
+
+@pytest.mark.parametrize("algorithm", [a for a in ALGORITHMS if not a.asks_key_terms], ids=label, indirect=True)
+def test_who_does_not_ask_needs_no_key_terms(algorithm, setting, results):
+    """It plays the same, to the bit, as nothing that it sees is another, without a word about what key terms span."""
+    bare = fb.Catalog.from_arrays(CATALOG.arms, users=CATALOG.users, name="bare")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = fb.simulate(bare, algorithm, **setting).to_pandas()
+    for column in ("regret", "theta_error"):
+        np.testing.assert_array_equal(found[column], results.to_pandas()[column])
 
 
 def test_the_engine_adds_up_clients():

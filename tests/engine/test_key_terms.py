@@ -1,8 +1,5 @@
-"""Catalogs without key terms: who does not ask plays on them as ever, and who asks is refused."""
+"""Catalogs without key terms: who asks is refused; who does not, plays as ever (algorithms/test_protocol.py)."""
 
-import warnings
-
-import numpy as np
 import pytest
 
 import fedbandit_jax as fb
@@ -24,17 +21,6 @@ def without_key_terms(catalog):
 def test_who_asks_and_who_does_not():
     assert {one.name for one in QUIET} >= {"ArmCon", "FedLinPE", "LinPE", "LinUCB", "SharedLinUCB", "Uniform"}
     assert {one.name for one in ASKING} >= {"ConLinUCB", "ConUCB", "FedConPE"}
-
-
-def test_who_does_not_ask_plays_the_same(catalog):
-    """To the bit, as nothing that they see is another, and without a word about what key terms span."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        found = fb.simulate(without_key_terms(catalog), QUIET, **RUN).to_pandas()
-    wanted = fb.simulate(catalog, QUIET, **RUN).to_pandas()
-    assert set(found["label"]) == {one.title for one in QUIET}
-    for column in ("label", "regret", "theta_error"):
-        np.testing.assert_array_equal(found[column], wanted[column])
 
 
 @pytest.mark.parametrize("algorithm", [*ASKING, fb.FedConPE(C="catalog")], ids=lambda one: f"{one.name}")

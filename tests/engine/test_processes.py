@@ -38,7 +38,6 @@ name = "LinUCB"
 )
 CODE = (
     "import jax; from fedbandit_jax.cli import main; from fedbandit_jax.engine import store; "
-    "jax.config.update('jax_disable_most_optimizations', True); "
     "store.PART_SECONDS = 1e9; "  # one part of each program, however slow the machine
     "jax.config.update('jax_num_cpu_devices', {devices}); main.entry_point()"
 )

@@ -570,7 +570,6 @@ KILLED = """
 import sys, time
 import jax
 import fedbandit_jax as fb
-jax.config.update("jax_disable_most_optimizations", True)
 jax.config.update("jax_compilation_cache_dir", sys.argv[2])
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
 from fedbandit_jax.engine import store
