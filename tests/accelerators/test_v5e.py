@@ -2,7 +2,6 @@
 
 import pytest
 
-import fedbandit_jax as fb
 from tests.accelerators import programs
 
 programs.needs("v5e")
@@ -13,6 +12,6 @@ def reports():
     return programs.compile_all("v5e")
 
 
-@pytest.mark.parametrize("name", fb.REGISTRY)
+@pytest.mark.parametrize("name", programs.names("v5e"))
 def test_a_tpu_likes_the_program(reports, name):
     programs.check(reports[name])
