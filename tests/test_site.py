@@ -130,9 +130,7 @@ def figures(hooks, tmp_path_factory):
     """Those of some: with a colour of their own and without, with constants of their own, and of every world."""
     everyone, catalog = hooks.algorithms(), fb.datasets.synthetic(0, dim=5, num_arms=40, num_key_terms=20, num_users=10)
     homes = {str(kind.home()): name for name, kind in everyone.items()}
-    some = {
-        name: everyone[name] for name in sorted({*hooks.COMPANY, *hooks.DRAWN, *homes.values(), "FedConPE", "FedPE"})
-    }
+    some = {name: everyone[name] for name in sorted({*hooks.COLOURED, *hooks.DRAWN, *homes.values(), "FedPE"})}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(hooks, "algorithms", lambda: some)
         drawn = hooks.figures(tmp_path_factory.mktemp("gallery"), catalog, arms=10, horizon=300)

@@ -43,6 +43,7 @@ def fold_in(key: Key[Array, ""], data: Int[Array, ""] | int) -> Key[Array, ""]:
     )
 
 
+@jax.jit  # so that its hundred steps are traced once, however often it is called
 def threefry(first: Any, second: Any, x: Any, y: Any) -> tuple[Any, Any]:
     """Threefry-2x32 of (x, y): four rounds of add, rotate and xor, then a part of the key is added, five times."""
     parts = first, second, first ^ second ^ 0x1BD11BDA

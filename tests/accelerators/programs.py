@@ -15,6 +15,7 @@ from benchmarks import compiled
 from benchmarks.accelerators import unit_of
 from benchmarks.targets import TARGETS
 
+NAMES = list(fb.REGISTRY)
 TABLE = Path(__file__).with_name("kernels.toml")
 # For an H100 at the sizes of the paper, as its memory counts; for a TPU, which takes longer, at those of the tests.
 # Nobody looks into the kernels of the H100 here, so their code need not be good: the program is the same.
@@ -23,7 +24,6 @@ SIZES = {
     "h100": {"at_once": 4096, "sizes": compiled.FULL, "options": HASTE},
     "v5e": {"at_once": 64, "sizes": compiled.TINY},
 }
-LEFT_OUT = {"v5e": {"FCLUB"}}  # XLA had not compiled it after ten minutes: it lays nested branches out again and again
 KNOWN = {  # library calls, by platform; a new one must be fit for batches
     "gpu": {
         "cusolver_potrf_ffi",
@@ -59,15 +59,10 @@ def needs(target):
         pytest.skip(reason, allow_module_level=True)
 
 
-def names(target):
-    """Every algorithm that is compiled for it."""
-    return [name for name in fb.REGISTRY if name not in LEFT_OUT.get(target, ())]
-
-
 def compile_all(target, more=None):
     """Every algorithm, in one process, some with more arguments of `compiled.report`."""
-    cases = [{"algorithm": name, **SIZES[target], **(more or {}).get(name, {})} for name in names(target)]
-    return dict(zip(names(target), compiled.reports(TARGETS[target], cases), strict=True))
+    cases = [{"algorithm": name, **SIZES[target], **(more or {}).get(name, {})} for name in NAMES]
+    return dict(zip(NAMES, compiled.reports(TARGETS[target], cases), strict=True))
 
 
 def kernels(program):

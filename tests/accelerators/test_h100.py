@@ -27,12 +27,12 @@ def reports(folder):
     return programs.compile_all("h100", kept | dumped)
 
 
-@pytest.mark.parametrize("name", programs.names("h100"))
+@pytest.mark.parametrize("name", programs.NAMES)
 def test_a_gpu_likes_the_program(reports, name):
     programs.check(reports[name])
 
 
-@pytest.mark.parametrize("name", programs.names("h100"))
+@pytest.mark.parametrize("name", programs.NAMES)
 def test_a_batch_leaves_room_on_the_card(reports, name):
     assert reports[name].memory < MOST_MEMORY
 

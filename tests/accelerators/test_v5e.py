@@ -12,6 +12,6 @@ def reports():
     return programs.compile_all("v5e")
 
 
-@pytest.mark.parametrize("name", programs.names("v5e"))
+@pytest.mark.parametrize("name", programs.NAMES)
 def test_a_tpu_likes_the_program(reports, name):
     programs.check(reports[name])

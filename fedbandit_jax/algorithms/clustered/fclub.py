@@ -189,11 +189,11 @@ class FCLUB(FederatedRounds):
         """log det(I + S^-1 dS) of each local cluster."""
         of_one_vector, same = self.growth_by_one(state), self.is_same(state)
 
-        def of_any() -> Float[Array, " M"]:
+        def of_any(of_one_vector: Float[Array, " M"]) -> Float[Array, " M"]:
             gram = self.unsent_sums(state, arms).gram
             return jnp.where(same, of_one_vector, jax.vmap(log_det_growth)(acting(state).inverse, gram))
 
-        return lax.cond(any_lane(~same.all()), of_any, lambda: of_one_vector)
+        return when(any_lane(~same.all()), of_any, of_one_vector)
 
     def in_cluster(self, state: Clustering, each: Any) -> Any:
         """Sums over each one's local cluster."""
@@ -258,11 +258,11 @@ class FCLUB(FederatedRounds):
                 all_: Sums = jax.vmap(Seen.sums)(sent, client.arms)
                 return jax.tree.map(lambda x: jnp.tensordot(shares.astype(x.dtype), x, axes=1), all_)
 
-            def fitted_anew() -> Known:
+            def fitted_anew(_: Known) -> Known:
                 return known_from_(server_sums(where_client(sends, state.users, state.sent)), rows)
 
             before = total_of(state, i)
-            after: Known = lax.cond(other, fitted_anew, lambda: before.plus(rows, x, plays, rewards))
+            after: Known = when(other, fitted_anew, before.plus(rows, x, plays, rewards))
 
             knows = acting(state)  # and whoever sends, its message too
             known_plays = knows.plays + jnp.where(sends, plays, 0)
