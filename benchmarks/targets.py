@@ -59,6 +59,7 @@ def environment() -> dict[str, str]:
     return {
         "JAX_PLATFORMS": "cpu",  # the plugins compile; no device is looked for
         "JAX_ENABLE_COMPILATION_CACHE": "false",
+        "JAX_DISABLE_MOST_OPTIMIZATIONS": "false",  # as tests of other things have it
         "TPU_SKIP_MDS_QUERY": "1",
         "TPU_ACCELERATOR_TYPE": "v5litepod-8",
         "TPU_WORKER_HOSTNAMES": "localhost",
