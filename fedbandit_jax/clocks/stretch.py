@@ -15,7 +15,7 @@ from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
 from fedbandit_jax.clocks.rounds import REFRESH
-from fedbandit_jax.linalg.portable import largest_of_lanes, when
+from fedbandit_jax.linalg.portable import largest_of_lanes
 from fedbandit_jax.worlds.stage import BLOCK, EACH_CLIENT, Alone
 
 # Of a client and its state: its arm; the state after a reward, unchanged unless it is playing; the state without drift.
@@ -67,7 +67,7 @@ def play_stretch(
         state, lost = lax.fori_loop(0, BLOCK, play_round, (state, jnp.zeros(BLOCK + 1, regret.dtype)))
         passed = jnp.clip(checkpoints.astype(jnp.int32) - begin, 0, BLOCK)
         due = b % REFRESH == REFRESH - 1  # the same in all lanes, so that it is a branch
-        state = when(due, lambda state: jax.vmap(refresh)(clients, state), state)
+        state = lax.cond(due, lambda state: jax.vmap(refresh)(clients, state), lambda state: state, state)
         return state, regret + jnp.cumsum(lost)[passed]
 
     return lax.fori_loop(0, largest_of_lanes(blocks), play_block, (state, jnp.zeros_like(checkpoints)))
