@@ -15,15 +15,11 @@ from fedbandit_jax import _checks
 from fedbandit_jax.clocks.base import Algorithm
 from fedbandit_jax.engine.cells import Cell
 from fedbandit_jax.worlds.catalog import Catalog
-from fedbandit_jax.worlds.world import World
 
 CHUNKS_TO_COMPILE = 32  # a program takes about as long to compile as a device needs for so many of its chunks
 ACCELERATOR_LANES = 2**14  # most clients side by side on one GPU or TPU: more hide no more of the launches
 ACCELERATOR_MEMORY = 8 * 10**9  # bytes of one that does not tell
 CLIENT_SIZE = 32  # numbers that a client takes at most on an accelerator, in those of its arms and a d x d matrix
-# Numbers in the arms of all clients of a core, where arms are redrawn: XLA hands the scores of more to its threads,
-# which takes longer than to work them out (100 arms of 50 dimensions: 8 clients play 1.7 times as fast as 16).
-REDRAWN_NUMBERS = 2**16
 
 
 class Batch:
@@ -111,15 +107,14 @@ def sharing_key(cells: Sequence[Cell], i: int) -> object:
     return cell.label, cell.arms, cell.noise, tuple(cell.world.hyperparameters().values()), type(cell.world)
 
 
-def clients_per_device(algorithm: Algorithm, world: World, arms: int, dim: int, device: jax.Device) -> int:
+def clients_per_device(algorithm: Algorithm, arms: int, dim: int, device: jax.Device) -> int:
     """Clients to play side by side on one device: what suits the cache of a core, or half the memory of an accelerator.
 
     A program that turns out to take more memory than it may is made smaller, see `Program.compile`.
     """
     if device.platform != "cpu":
         return clients_in_memory(device.memory_stats(), arms, dim)
-    fastest = _checks.whole(f"{algorithm.name}.clients_per_core", algorithm.clients_per_core(arms, dim))
-    return fastest if world.fixed else min(fastest, power_of_two_below(REDRAWN_NUMBERS / (arms * dim)))
+    return _checks.whole(f"{algorithm.name}.clients_per_core", algorithm.clients_per_core(arms, dim))
 
 
 def clients_in_memory(stats: Mapping[str, int] | None, arms: int, dim: int) -> int:

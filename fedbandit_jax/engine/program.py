@@ -22,11 +22,12 @@ from fedbandit_jax.engine.batches import Batch, clients_per_device, power_of_two
 from fedbandit_jax.worlds.problem import sample_problem
 from fedbandit_jax.worlds.world import World
 
-# XLA's default, 3, compiles a quarter longer on CPU, for rounds that are a twelfth slower and phases that are the same.
-# A loop becomes a CUDA graph, or the host would decide before every pass whether to go on; so it does below CUDA 12.3.
+# CPU: XLA's default level, 3, compiles a quarter longer, for rounds that are a twelfth slower and phases that are the
+# same. And a device is a core, so nothing is to be shared out to threads: of a round, that takes longer than the round.
+# GPU: a loop becomes a CUDA graph, or the host would decide before every pass whether to go on, as below CUDA 12.3.
 GRAPHS = "FUSION,CUBLAS,CUBLASLT,CUSTOM_CALL,CUDNN,DYNAMIC_SLICE_FUSION,WHILE,CONDITIONAL"
 COMPILER_OPTIONS: dict[str, dict[str, Any]] = {
-    "cpu": {"xla_backend_optimization_level": 1},
+    "cpu": {"xla_backend_optimization_level": 1, "xla_disable_hlo_passes": "cpu-parallel-task-assigner"},
     "gpu": {"xla_gpu_enable_command_buffer": GRAPHS},
 }
 KEYS_AT_ONCE = 1024
@@ -64,7 +65,7 @@ class Program:
         cells, cell_of_lane = batch.cells, batch.cell
         self.batch = batch
         self.num_devices = len(devices)
-        at_once = clients_per_device(batch.algorithm, batch.worlds[0], batch.max_arms, batch.catalog.dim, devices[0])
+        at_once = clients_per_device(batch.algorithm, batch.max_arms, batch.catalog.dim, devices[0])
         lanes = max(1, at_once // batch.max_clients)
         if devices[0].platform != "cpu":  # few programs for all numbers of runs, and none for more than there are
             lanes = min(lanes, power_of_two_above(len(cell_of_lane) / self.num_devices))

@@ -76,7 +76,7 @@ class Sweep:
         for catalog in self.catalogs:
             for group in groups.values():
                 T, most_arms = group[0].horizon, max(cell.arms for cell in group)
-                at_once = clients_per_device(group[0].algorithm, group[0].world, most_arms, catalog.dim, device)
+                at_once = clients_per_device(group[0].algorithm, most_arms, catalog.dim, device)
                 for cells in split_by_shape(group, self.runs_per_cell, at_once):
                     batch = Batch(catalog, cells, self.users, self.seeds, self.rounds(T), self.dtype_at(T))
                     found.append(batch)

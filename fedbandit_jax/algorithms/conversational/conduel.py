@@ -13,8 +13,9 @@ from fedbandit_jax._parameters import Between, Hyperparameter, param
 from fedbandit_jax.clocks.base import MadeFor
 from fedbandit_jax.clocks.rounds import Client, Info, Questions, RoundAlgorithm
 from fedbandit_jax.linalg import Real, logistic, regression
+from fedbandit_jax.linalg.design import half_inverse
 from fedbandit_jax.linalg.logistic import Logistic
-from fedbandit_jax.linalg.portable import argmax, in_turn, matvec
+from fedbandit_jax.linalg.portable import argmax, in_turn, matvec, when
 from fedbandit_jax.linalg.sampling import random_words
 from fedbandit_jax.linalg.spanner import Spanner, barycentric_spanner
 
@@ -116,7 +117,8 @@ class ConDuel(RoundAlgorithm):
         return self.lam / (s * (1 - s))
 
     def choose(self, state: State, client: Client, key: Key[Array, ""]) -> Int[Array, " 2"]:
-        means, squares = pairs_of(client, state)
+        known = state.known
+        means, squares = known if isinstance(known, Pairs) else pairs_of(client, known, state.duels)
         at_first = state.rounds < self.length
         candidates = client.mask & (at_first | in_turn(unbeaten, means, squares, client.mask, self.alpha))
         lots = draw_lots(key, len(client.arms))
@@ -137,13 +139,12 @@ class ConDuel(RoundAlgorithm):
         state = self.observe(state, z, reward)._replace(known=known)
         due = (state.rounds < self.every) | (state.unfitted >= self.every)
 
-        def fit(_: Int[Array, ""], fitted: tuple) -> tuple:
+        def fit(fitted: tuple) -> tuple:
             theta = in_turn(theta_of_fit, state.duels._replace(theta=fitted[0]), self.lam)
             return (theta, *(matvec(client.arms, theta) for _ in fitted[1:]))
 
-        # The clock alone decides this. A loop of no or one pass, as a branch would copy the window in every round.
         before = (state.duels.theta, *([known.means] if isinstance(known, Pairs) else []))
-        theta, *means = lax.fori_loop(0, due.astype(jnp.int32), fit, before)
+        theta, *means = when(due, fit, before)  # the clock alone decides this
         return state._replace(
             duels=state.duels._replace(theta=theta),
             known=known._replace(means=means[0]) if isinstance(known, Pairs) else known,
@@ -195,9 +196,7 @@ class ConDuel(RoundAlgorithm):
 
     def inverse(self, state: State) -> Square:
         """M^-1, from the sum."""
-        eye = jnp.eye(len(state.gram), dtype=state.gram.dtype)
-        factor = regression.cholesky(self.prior() * eye + state.gram)
-        half = lax.linalg.triangular_solve(factor, eye, left_side=True, lower=True)
+        half = half_inverse(self.prior() * jnp.eye(len(state.gram), dtype=state.gram.dtype) + state.gram)
         return half.T @ half
 
     def theta_hat(self, state: State) -> Float[Array, " d"]:
@@ -211,18 +210,13 @@ def squared_distances(arms: Float[Array, "K d"], inverse: Square) -> Float[Array
     return own[:, None] + own[None, :] - (inner + inner.T)
 
 
-def known_of(client: Client, inverse: Square, duels: Logistic) -> Pairs | Square:
-    """What rounds need."""
-    if not client.fixed:
-        return inverse
+def pairs_of(client: Client, inverse: Square, duels: Logistic) -> Pairs:
     return Pairs(matvec(client.arms, duels.theta), squared_distances(client.arms, inverse))
 
 
-def pairs_of(client: Client, state: State) -> Pairs:
-    """Of the arms of a round."""
-    if isinstance(state.known, Pairs):
-        return state.known
-    return Pairs(matvec(client.arms, state.duels.theta), squared_distances(client.arms, state.known))
+def known_of(client: Client, inverse: Square, duels: Logistic) -> Pairs | Square:
+    """What rounds need."""
+    return pairs_of(client, inverse, duels) if client.fixed else inverse
 
 
 def theta_of_fit(duels: Logistic, lam: Real) -> Float[Array, " d"]:
