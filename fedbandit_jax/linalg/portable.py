@@ -30,6 +30,9 @@ def argmax(scores: Float[Array, " n"]) -> Int[Array, ""]:
 
 def _argmax_by_reductions(scores: Float[Array, " n"]) -> Int[Array, ""]:
     n = scores.size
+    scores = lax.optimization_barrier(
+        scores
+    )  # or XLA works them out twice, with other rounding, and none is the largest
     return jnp.where(scores >= scores.max(), jnp.arange(n, dtype=jnp.int32), n).min()
 
 

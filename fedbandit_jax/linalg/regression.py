@@ -17,6 +17,7 @@ import itertools
 from typing import NamedTuple
 
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jaxtyping import Array, Float, Int
 
@@ -176,6 +177,18 @@ def _forms_by_blocks(rows: Float[Array, "n d"], matrix: Float[Array, "d d"]) -> 
         products = rows[:, first:] @ twice * rows[:, first:end]
         total += jnp.pad(products, ((0, 0), (0, widest - (end - first))))
     return total @ jnp.ones_like(rows[0, :widest])
+
+
+def entry_products(rows: Float[Array, "n d"]) -> Float[Array, "p n"]:
+    """x_i x_j of every row for all i <= j, twice where i < j: with them a form is one product, whatever A is."""
+    i, j = np.triu_indices(rows.shape[1])
+    columns = rows.T
+    return np.where(i == j, 1, 2).astype(rows.dtype)[:, None] * columns[i] * columns[j]
+
+
+def forms_by_entry_products(products: Float[Array, "p n"], matrix: Float[Array, "d d"]) -> Float[Array, " n"]:
+    """x' A x of every row, A symmetric, in half the operations of `quadratic_forms`; a batch shares the products."""
+    return matrix[np.triu_indices(len(matrix))] @ products
 
 
 class RankOneUpdate(NamedTuple):

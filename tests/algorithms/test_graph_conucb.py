@@ -75,7 +75,7 @@ def test_draws_follow_the_weights():
     """Of 4000 draws, within four standard errors; never one of weight 0, also at the very end."""
     weights = jnp.array([0.0, 0.5, 0.0, 0.3, 0.2, 0.0])
     keys = jax.random.split(jax.random.key(0), 4000)
-    drawn = np.asarray(jax.vmap(graph.draw_key_term, in_axes=(0, None))(keys, weights))
+    drawn = np.asarray(jax.vmap(graph.draw_key_term, in_axes=(0, None))(keys, jnp.cumsum(weights)))
     shares = np.bincount(drawn, minlength=6) / 4000
     assert set(drawn) == {1, 3, 4}
     np.testing.assert_allclose(shares, weights, atol=4 * np.sqrt(0.25 / 4000))

@@ -19,7 +19,7 @@ from fedbandit_jax.clocks.phases import CEIL_SLACK
 from fedbandit_jax.clocks.schedule import Schedule
 from fedbandit_jax.linalg import regression
 from fedbandit_jax.linalg.eigenvalues import eigenpairs
-from fedbandit_jax.linalg.portable import any_lane, largest_of_lanes
+from fedbandit_jax.linalg.portable import any_lane, argmax, largest_of_lanes
 from fedbandit_jax.linalg.regression import Ridge
 from fedbandit_jax.worlds.catalog import Catalog
 from fedbandit_jax.worlds.world import World
@@ -131,7 +131,7 @@ class CLiME(LinUCB):
         self, client: Client, direction: Float[Array, " d"], key: Key[Array, ""]
     ) -> tuple[Int[Array, ""], Float[Array, " d"]]:
         """The key term to ask about for the sake of a direction: its number, and the vector that the user is asked."""
-        k = jnp.argmax(client.among_candidates(jnp.abs(client.key_terms @ direction))).astype(jnp.int32)
+        k = argmax(client.among_candidates(jnp.abs(client.key_terms @ direction)))
         return k, client.key_terms[k]
 
     def answers(

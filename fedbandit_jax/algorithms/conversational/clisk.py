@@ -16,6 +16,7 @@ from fedbandit_jax.algorithms.linucb import LinUCB
 from fedbandit_jax.clocks.base import MadeFor
 from fedbandit_jax.clocks.client import Client, Info, Questions, ask_in_turn
 from fedbandit_jax.linalg import regression
+from fedbandit_jax.linalg.portable import argmax
 from fedbandit_jax.linalg.regression import Ridge
 from fedbandit_jax.linalg.sampling import many_uniforms
 from fedbandit_jax.worlds.world import normal
@@ -126,8 +127,7 @@ def perturbed_lazily(
     z = normal(many_uniforms(key, J + d)).astype(direction.dtype)
     length = jnp.linalg.norm(direction)
     g = direction / jnp.where(length > 0, length, 1)
-    # In one pass: XLA may work scores out twice for `portable.argmax`, with other rounding, and then find none of them.
-    k = jnp.argmax(score(client.key_terms @ direction + rho * length * z[:J], client.term_mask)).astype(jnp.int32)
+    k = argmax(score(client.key_terms @ direction + rho * length * z[:J], client.term_mask))
     across = z[J:] - (g @ z[J:]) * g
     # All of it is across a direction that is 0.
     return k, client.key_terms[k] + rho * (across + z[k] * g)
@@ -156,7 +156,7 @@ def perturbed_by_blocks(
         if normalise:
             x = x / jnp.linalg.norm(x, axis=1, keepdims=True)
         scores = score(x @ direction, lax.dynamic_slice_in_dim(mask, i * rows, rows))
-        j = jnp.argmax(scores).astype(jnp.int32)
+        j = argmax(scores)
         found = (scores[j], i * rows + j, x[j])
         return jax.tree.map(lambda new, old: jnp.where(scores[j] > best[0], new, old), found, best)
 

@@ -67,6 +67,10 @@ class CtoFConUCB(ConUCB):
     def prepare(self, horizon: int) -> Algorithm:
         return super().prepare(horizon).replace(T=float(horizon) if self.T is None else self.T)
 
+    def context(self, key_terms: Float[Array, "J d"], links: Any) -> Any:
+        """None: every client asks about key terms of its own."""
+        return ()
+
     def conucb(self) -> ConUCB:
         """Who learns from the questions and pulls arms."""
         return ConUCB(**{field.name: getattr(self, field.name) for field in fields(ConUCB)})

@@ -99,11 +99,11 @@ class GraphConUCB(ConUCB):
     def ask(self, state: State, client: Client, questions: Questions) -> tuple[State, Info]:
         terms, (weights, told, grams) = client.key_terms, client.context
         assert client.term_mask is not None
-        weights = allowed_weights(weights, client.term_mask)
+        until = jnp.cumsum(allowed_weights(weights, client.term_mask))
 
         def one(i: Int[Array, ""], carry: tuple) -> tuple:
             gram, moment = carry
-            k = draw_key_term(questions.key(i), weights)
+            k = draw_key_term(questions.key(i), until)
             answer = questions.about(i, k)
             if told is None:
                 return (gram + jnp.outer(terms[k], terms[k]), moment + answer * terms[k]), k
@@ -188,10 +188,9 @@ def allowed_weights(weights: Float[Array, " J"], mask: Bool[Array, " J"]) -> Flo
     return jnp.where((kept > 0).any(), kept, mask.astype(weights.dtype))
 
 
-def draw_key_term(key: Key[Array, ""], weights: Float[Array, " J"]) -> Int[Array, ""]:
-    """A draw in proportion to the weights."""
-    total = jnp.cumsum(weights)
-    u = jax.random.uniform(key, (), jnp.float32).astype(weights.dtype)  # float32: the same draw in both precisions
+def draw_key_term(key: Key[Array, ""], until: Float[Array, " J"]) -> Int[Array, ""]:
+    """A draw in proportion to weights, given as the sums of all up to each."""
+    u = jax.random.uniform(key, (), jnp.float32).astype(until.dtype)  # float32: the same draw in both precisions
     # Rounding may take u times the sum up to the sum itself, beyond the last weight.
-    last = weights.size - 1 - jnp.argmax((weights > 0)[::-1])
-    return jnp.minimum(jnp.searchsorted(total, u * total[-1], side="right"), last).astype(jnp.int32)
+    last = jnp.searchsorted(until, until[-1])
+    return jnp.minimum(jnp.searchsorted(until, u * until[-1], side="right"), last).astype(jnp.int32)

@@ -13,12 +13,13 @@ from fedbandit_jax.algorithms.conversational.conucb import (
     Credits,
     Square,
     State,
+    Terms,
     credits_of,
     heard,
 )
 from fedbandit_jax.clocks.rounds import Client, Info, Questions, ask_in_turn
 from fedbandit_jax.linalg import spread
-from fedbandit_jax.linalg.portable import any_lane, argmax, in_turn, largest_of_lanes
+from fedbandit_jax.linalg.portable import any_lane, argmax, in_turn, largest_of_lanes, two_products
 
 VARIANTS = ("pos", "pos-neg", "difference", "difference-fast")
 TILE = 128  # of the J x J pairs, so many by so many at a time
@@ -74,30 +75,32 @@ class RelativeConUCB(ConUCB):
 
     def compare(self, state: State, client: Client, questions: Questions) -> tuple[tuple[State, Credits], Info]:
         """What is heard of key terms, and told of them, after some questions."""
-        terms, shadow = client.key_terms, spread.shadow(state.level, client.arms)
+        terms, shadow = Terms.of(client), spread.shadow(state.level, client.arms)
 
         def one(i: Int[Array, ""], carry: tuple) -> tuple[tuple, Int[Array, " 2"]]:
             state, credits = carry
             k1, k2 = self.pair(credits, shadow, client)
-            rows, targets = self.told(terms[k1], terms[k2], questions.compare(i, k1, k2))
+            first, second = client.key_terms[k1], client.key_terms[k2]
+            rows, targets = self.told(first, second, questions.compare(i, k1, k2))
             for row, target in zip(rows, targets, strict=True):
                 state, credits = heard(state, credits, row, target), credits.after(row, terms, shadow)
             return (state, credits), jnp.stack([k1, k2])
 
         cost = lambda pair: jax.vmap(questions.cost)(jnp.atleast_1d(pair)).mean()  # noqa: E731
-        return ask_in_turn(questions, one, (state, credits_of(terms, state.inverse, shadow, state.term_widths)), cost)
+        start = state, credits_of(terms, state.inverse, shadow, state.term_widths)
+        return ask_in_turn(questions, one, start, cost)
 
     def pair(self, credits: Credits, shadow: Square, client: Client) -> Pair:
         """The key terms to compare."""
-        terms = client.key_terms
+        terms = Terms.of(client)
         if self.variant == "difference":
             assert client.term_mask is not None
-            return in_turn(best_difference, terms, client.term_mask, credits, shadow)
+            return in_turn(best_difference, client.key_terms, client.term_mask, credits, shadow)
         k1 = argmax(client.among_candidates(credits.of_terms()))
         if self.variant == "difference-fast":
-            second = credits_of_differences(credits, k1, terms, shadow)
+            second = credits_of_differences(credits, k1, client.key_terms[k1], terms.columns, shadow)
         else:
-            second = credits.after(terms[k1], terms, shadow).of_terms()
+            second = credits.after(client.key_terms[k1], terms, shadow).of_terms()
         return k1, argmax(client.among_candidates(second))
 
     def told(
@@ -114,12 +117,13 @@ class RelativeConUCB(ConUCB):
 
 
 def credits_of_differences(
-    credits: Credits, k: Int[Array, ""], terms: Float[Array, "J d"], shadow: Square
+    credits: Credits, k: Int[Array, ""], x: Float[Array, " d"], columns: Float[Array, "d J"], shadow: Square
 ) -> Float[Array, " J"]:
     """c(x_j - x_k) of every key term j: with A symmetric, its form is that of j, that of k, less twice x_j' A x_k."""
-    w = credits.inverse @ terms[k]
-    influence = credits.influence + credits.influence[k] - 2 * (terms @ (credits.inverse @ (shadow @ w)))
-    return influence / (1 + credits.widths + credits.widths[k] - 2 * (terms @ w))
+    w = credits.inverse @ x
+    along, across = two_products(w, credits.inverse @ (shadow @ w), columns)
+    influence = credits.influence + credits.influence[k] - 2 * across
+    return influence / (1 + credits.widths + credits.widths[k] - 2 * along)
 
 
 def best_difference(terms: Float[Array, "J d"], mask: Bool[Array, " J"], credits: Credits, shadow: Square) -> Pair:
@@ -137,7 +141,7 @@ def best_difference(terms: Float[Array, "J d"], mask: Bool[Array, " J"], credits
     )
     towards_n, towards_m = rows @ influence, rows @ credits.inverse
     k = argmax(jnp.where(mask, credits.of_terms(), -jnp.inf))
-    reached = jnp.where(mask, credits_of_differences(credits, k, terms, shadow), 0).max()
+    reached = jnp.where(mask, credits_of_differences(credits, k, terms[k], terms.T, shadow), 0).max()
 
     def look_at(i: Int[Array, ""], j: Int[Array, ""], found: tuple) -> tuple:
         def part(x: Array, block: Int[Array, ""]) -> Array:
