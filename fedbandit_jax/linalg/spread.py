@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from fedbandit_jax.linalg import Real, regression
+from fedbandit_jax.linalg.forms import quadratic_forms
 from fedbandit_jax.linalg.portable import matvec, two_products
 from fedbandit_jax.linalg.regression import FixedArms, RankOneUpdate, Ridge
 
@@ -86,7 +87,7 @@ def means_widths_and_spread(known: Spread, arms: Float[Array, "K d"], other: Rea
     if isinstance(known, Whitened):
         return means, widths, known.spread
     first = 1 / (known.ridge.prior**2 * other)
-    return means, widths, regression.rounded_to(first, regression.quadratic_forms(arms, known.spread))
+    return means, widths, regression.rounded_to(first, quadratic_forms(arms, known.spread))
 
 
 def pull(

@@ -100,19 +100,3 @@ def test_pulls_together_equal_pulls_one_after_another(fixed):
                 one_by_one = regression.pull(one_by_one, arms, jnp.int32(arm), reward)
         one_by_one = one_by_one._replace(observations=one_by_one.observations - 3)
         jax.tree.map(partial(np.testing.assert_allclose, rtol=1e-9, atol=1e-10), together, one_by_one)
-
-
-@pytest.mark.parametrize("d", [1, 7, 23, 24, 25, 47, 48, 50, 72, 100])
-def test_quadratic_forms_are_the_same_by_blocks_at_once_and_by_products(d):
-    """Dimensions of one, two and three blocks, and those in between."""
-    rng = np.random.default_rng(d)
-    rows, root = rng.normal(size=(9, d)), rng.normal(size=(d, d))
-    expected = np.einsum("ni,ij,nj->n", rows, root + root.T, rows)
-    with jax.enable_x64(True):
-        by_products = lambda rows, A: regression.forms_by_entry_products(regression.entry_products(rows), A)  # noqa: E731
-        for form in (
-            *(regression.quadratic_forms, regression._forms_by_blocks, regression._forms_at_once),
-            by_products,
-        ):
-            found = form(jnp.asarray(rows), jnp.asarray(root + root.T))
-            np.testing.assert_allclose(found, expected, rtol=1e-10, atol=1e-9)

@@ -13,7 +13,7 @@ from fedbandit_jax._parameters import Between, Hyperparameter, param
 from fedbandit_jax.clocks.base import MadeFor
 from fedbandit_jax.clocks.federation import FederatedRounds, choices_of, per_message, where_client
 from fedbandit_jax.clocks.rounds import Client, Info
-from fedbandit_jax.linalg import Real, pooling, regression
+from fedbandit_jax.linalg import Real, forms, pooling, regression
 from fedbandit_jax.linalg.pooling import Known, Sums, known_from
 from fedbandit_jax.linalg.portable import any_lane, matvec, when
 
@@ -151,7 +151,7 @@ class FCLUB(FederatedRounds):
         def upper_bounds(known: Known, client: Client) -> Float[Array, " K"]:
             means, widths = known.means, known.widths
             if means is None or widths is None:
-                widths = regression.quadratic_forms(client.arms, known.inverse)
+                widths = forms.quadratic_forms(client.arms, known.inverse)
                 means, widths = matvec(client.arms, known.theta), regression.rounded_to(1 / lam, widths)
             return jnp.where(client.mask, means + beta * regression.square_root(widths), -jnp.inf)
 

@@ -12,8 +12,9 @@ from fedbandit_jax import _checks
 from fedbandit_jax._parameters import Between, Hyperparameter, param
 from fedbandit_jax.clocks.base import MadeFor
 from fedbandit_jax.clocks.rounds import Client, Info, Questions, RoundAlgorithm
-from fedbandit_jax.linalg import Real, logistic, regression
+from fedbandit_jax.linalg import Real, logistic
 from fedbandit_jax.linalg.design import half_inverse
+from fedbandit_jax.linalg.forms import quadratic_forms
 from fedbandit_jax.linalg.logistic import Logistic
 from fedbandit_jax.linalg.portable import argmax, in_turn, matvec, when
 from fedbandit_jax.linalg.sampling import random_words
@@ -188,7 +189,7 @@ class ConDuel(RoundAlgorithm):
         if self.strategy == "random":
             return tuple(two_of(anyone, lots))
         first = one_of(anyone, lots)
-        widths = regression.quadratic_forms(terms - terms[first][None, :], inverse)
+        widths = quadratic_forms(terms - terms[first][None, :], inverse)
         return first, argmax(widths)
 
     def refresh(self, state: State, client: Client) -> State:
@@ -240,7 +241,7 @@ def unbeaten(
 ) -> Bool[Array, " K"]:
     """Which arms no other is ahead of by more than alpha |x - y|.
 
-    Squared and added up by a product, as XLA shares roots and reductions of so many numbers out to threads.
+    Squared, as roots of so many numbers take long, and added up by a product, as CPUs sum one entry after another.
     """
     behind = jnp.where(mask, means, -jnp.inf)[None, :] - means[:, None]  # padding is ahead of nobody
     beaten = (behind * jnp.abs(behind) > alpha**2 * jnp.maximum(squares, 0)).astype(means.dtype)

@@ -13,6 +13,7 @@ from fedbandit_jax.clocks.base import MadeFor
 from fedbandit_jax.clocks.client import Number
 from fedbandit_jax.clocks.rounds import Client, Info, Questions, RoundAlgorithm, ask_in_turn
 from fedbandit_jax.linalg import regression, spread
+from fedbandit_jax.linalg.forms import entry_products, forms_by_products, quadratic_forms
 from fedbandit_jax.linalg.portable import argmax, two_products
 from fedbandit_jax.linalg.spread import Spread
 
@@ -152,7 +153,7 @@ class Terms(NamedTuple):
     def of_all(cls, key_terms: Float[Array, "J d"]) -> "Terms":
         J, d = key_terms.shape
         few = J * d * (d + 1) // 2 <= PRODUCTS
-        return cls(key_terms.T, regression.entry_products(key_terms) if few else None)
+        return cls(key_terms.T, entry_products(key_terms) if few else None)
 
     @classmethod
     def of(cls, client: Client) -> "Terms":
@@ -162,8 +163,8 @@ class Terms(NamedTuple):
     def forms(self, matrix: Square) -> Float[Array, " J"]:
         """k' A k of every key term."""
         if self.products is None:
-            return regression.quadratic_forms(self.columns.T, matrix)
-        return regression.forms_by_entry_products(self.products, matrix)
+            return quadratic_forms(self.columns.T, matrix)
+        return forms_by_products(self.products, matrix)
 
 
 class Credits(NamedTuple):

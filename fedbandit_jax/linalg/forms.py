@@ -1,0 +1,55 @@
+"""Quadratic forms x' A x of many rows."""
+
+import itertools
+
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jaxtyping import Array, Float
+
+BLOCKS = 3  # of columns, at most: more products, of fewer columns, take longer
+COLUMNS, VECTOR = 24, 8  # of a block, at least; widths are multiples of a vector
+ROWS = 256  # whose quadratic forms an accelerator works out at once
+
+
+def quadratic_forms(rows: Float[Array, "n d"], matrix: Float[Array, "d d"]) -> Float[Array, " n"]:
+    """x' A x of every row, A symmetric."""
+    return lax.platform_dependent(rows, matrix, cpu=_forms_by_blocks, default=_forms_at_once)
+
+
+def _forms_at_once(rows: Float[Array, "n d"], matrix: Float[Array, "d d"]) -> Float[Array, " n"]:
+    """Of many rows, some at a time: n x d products of every run of a batch would fill a GPU's memory."""
+
+    def forms(rows: Float[Array, "n d"]) -> Float[Array, " n"]:
+        return ((rows @ matrix) * rows).sum(axis=1)
+
+    return forms(rows) if len(rows) <= ROWS else lax.map(lambda row: forms(row[None])[0], rows, batch_size=ROWS)
+
+
+def _forms_by_blocks(rows: Float[Array, "n d"], matrix: Float[Array, "d d"]) -> Float[Array, " n"]:
+    """A block of columns of A at a time: what is below its diagonal counts twice, what is above is not needed.
+
+    Rows are summed by a product, as CPUs sum them one entry after another.
+    """
+    d = rows.shape[1]
+    width = max(d // BLOCKS // VECTOR * VECTOR, min(COLUMNS, d))
+    edges = [*range(0, d - width + 1, width), d]  # the last block takes what is left
+    widest = edges[-1] - edges[-2]
+    total = jnp.zeros_like(rows[:, :widest])
+    for first, end in itertools.pairwise(edges):
+        twice = jnp.concatenate([matrix[first:end, first:end], 2 * matrix[end:, first:end]])
+        products = rows[:, first:] @ twice * rows[:, first:end]
+        total += jnp.pad(products, ((0, 0), (0, widest - (end - first))))
+    return total @ jnp.ones_like(rows[0, :widest])
+
+
+def entry_products(rows: Float[Array, "n d"]) -> Float[Array, "p n"]:
+    """x_i x_j of every row for all i <= j, twice where i < j: with them a form is one product, whatever A is."""
+    i, j = np.triu_indices(rows.shape[1])
+    columns = rows.T
+    return jnp.where(i == j, 1, 2).astype(rows.dtype)[:, None] * columns[i] * columns[j]
+
+
+def forms_by_products(products: Float[Array, "p n"], matrix: Float[Array, "d d"]) -> Float[Array, " n"]:
+    """x' A x of every row, A symmetric, in half the operations of `quadratic_forms`; a batch shares the products."""
+    return matrix[np.triu_indices(len(matrix))] @ products
