@@ -171,8 +171,8 @@ def _with_row_along(axis: int) -> Callable[..., Any]:
 def in_turn(function: Callable[..., Any], *arguments: Any) -> Any:
     """A function of one lane: on CPU the lanes of a batch take turns, elsewhere they are side by side.
 
-    What a lane makes is still in the cache when it is read again. And a lane that takes its turn waits for no other: its
-    loops end, and its branches are taken, as they are its own.
+    What a lane makes is still in the cache when it is read again. And a lane that takes its turn waits for no other:
+    its loops end, and its branches are taken, as they are its own.
     """
     leaves, structure = jax.tree.flatten(arguments)  # flat, as JAX puts bools into the structure, static in a world
 
