@@ -4,6 +4,7 @@ Kernels, bytes and memory are facts of the program that XLA compiles for the tar
 over published rates, of which programs reach a share that nobody has measured; so each has a range.
 
 python -m benchmarks.accelerators results/bench/bench-DATE.json      what the suite found, as a table in Markdown
+python -m benchmarks.accelerators h100.json a100.json                estimates for several targets, side by side
 """
 
 import json
@@ -251,29 +252,51 @@ def _routine_bytes(loop: hlo.Loop) -> float:
     return min(total, loop.bytes)
 
 
+def by_algorithm(rows: list[Row]) -> dict[str, dict[str, Row]]:
+    """Rows of the suite by algorithm and metric; of several numbers of clients, the most, which come first."""
+    lines: dict[str, dict[str, Row]] = {}
+    for row in rows:
+        lines.setdefault(row.about["algorithm"], {}).setdefault(row.metric, row)
+    return lines
+
+
+def estimate_of(found: dict[str, Row]) -> str:
+    """What an algorithm plays a second, from slow to fast, in words; empty if nothing is estimated."""
+    of_rounds, of_runs = (found.get(f"{what}/s, estimated") for what in ("client-rounds", "federations"))
+    if of_rounds is None or of_runs is None:
+        return ""
+    by_round = of_rounds.about["unit"] in ("round", "stretch")
+    told, what = (of_rounds, "client-rounds") if by_round else (of_runs, "federations")
+    return f"{short(told.low)} to {short(told.high)} {what}"
+
+
 def table(rows: list[Row]) -> Iterator[str]:
     """Rows of the suite as a table in Markdown, an algorithm a line."""
-    lines: dict[str, dict[str, Row]] = {}
-    for row in rows:  # the most clients come first
-        lines.setdefault(row.about["algorithm"], {}).setdefault(row.metric, row)
     heads = ["", "a pass", "kernels", "library calls", "MB a pass", "MB of memory", "estimated a second", "binding"]
     yield f"| {' | '.join(heads)} |"
     yield "| --- " * len(heads) + "|"
-    for name, found in lines.items():
+    for name, found in by_algorithm(rows).items():
         kernels = next(row for metric, row in found.items() if metric.startswith("kernels a "))
         unit = kernels.about["unit"]
         cells = [unit, short(kernels.median), str(kernels.about["kernels"].get("library", 0))]
         cells += [short(found[metric].median) for metric in (f"MB a {unit}", "MB of memory")]
-        rate, limit = found.get("federations/s, estimated"), found.get("limit, estimated")
-        of_rounds = found.get("client-rounds/s, estimated")
-        if rate is None or limit is None or of_rounds is None:
-            cells += ["", ""]
-        else:
-            told, what = (of_rounds, "client-rounds") if unit in ("round", "stretch") else (rate, "federations")
-            cells += [f"{short(told.low)} to {short(told.high)} {what}", limit.about["limit"]]
+        limit = found.get("limit, estimated")
+        cells += [estimate_of(found), "" if limit is None else limit.about["limit"]]
         yield f"| {name} | {' | '.join(cells)} |"
 
 
+def side_by_side(targets: list[list[Row]]) -> Iterator[str]:
+    """Estimates for several targets as a table in Markdown; algorithms that have one."""
+    named = {row.about["target"]: by_algorithm(rows) for rows in targets for row in rows if row.about.get("estimate")}
+    yield f"| | {' | '.join(TARGETS[name].title for name in named)} |"
+    yield "| --- " * (1 + len(named)) + "|"
+    for algorithm in dict.fromkeys(algorithm for found in named.values() for algorithm in found):
+        cells = [estimate_of(found.get(algorithm, {})) for found in named.values()]
+        if any(cells):
+            yield f"| {algorithm} | {' | '.join(cells)} |"
+
+
 if __name__ == "__main__":
-    given = json.loads(Path(sys.argv[1]).read_text())["suites"]["accelerators"]["rows"]
-    print("\n".join(table([Row.from_json(row) for row in given])))
+    files = [json.loads(Path(name).read_text())["suites"]["accelerators"]["rows"] for name in sys.argv[1:]]
+    of_files = [[Row.from_json(row) for row in rows] for rows in files]
+    print("\n".join(table(of_files[0]) if len(of_files) == 1 else side_by_side(of_files)))

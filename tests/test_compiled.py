@@ -237,6 +237,18 @@ def test_memory_grows_with_clients_and_fills_the_card():
     assert fits.median == pytest.approx((0.75 * 80e9 - 10**8) / 10**5, rel=0.01)
 
 
+def test_targets_stand_side_by_side():
+    """H100 has ten times the bandwidth of the L4, and more; a program of which nothing is estimated has no line."""
+    program = round_of(bytes=3e9, kernels=Counter(fusion=1))
+    fact = accelerators.Row("Uniform", "kernels a run", (3.0,), "lower", {"algorithm": "Uniform"})
+    found = [[fact, *accelerators.estimates(report(program), TARGETS[name])] for name in ("h100", "l4")]
+    heads, _, line = accelerators.side_by_side(found)
+    assert heads == "| | H100 SXM | L4 |"
+    rates = [4096 * share * TARGETS[name].bandwidth / 3e9 for name in ("h100", "l4") for share in (0.6, 0.9)]
+    slow, fast, slow_l4, fast_l4 = map(accelerators.short, rates)
+    assert line == f"| LinUCB | {slow} to {fast} client-rounds | {slow_l4} to {fast_l4} client-rounds |"
+
+
 def test_a_loop_of_unknown_length_has_no_estimate():
     inner = hlo.Loop("eigenvalues.some")
     program = hlo.Loop("program", "program", inside=[hlo.Loop("phases.run_phases", inside=[inner])])
