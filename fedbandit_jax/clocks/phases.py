@@ -25,6 +25,7 @@ from jaxtyping import Array, Bool, Float, Int, Key
 
 from fedbandit_jax.clocks.base import Algorithm, MadeFor, Trace
 from fedbandit_jax.linalg import Real
+from fedbandit_jax.linalg.portable import for_each_lane, traced
 from fedbandit_jax.worlds.problem import Problem
 from fedbandit_jax.worlds.stage import uniforms
 from fedbandit_jax.worlds.world import World, normal
@@ -236,7 +237,7 @@ def run_phases(
 
     def one_phase(carry: tuple) -> tuple:
         clock, state, curves, sent, table = carry
-        state, phase = play(clock, state)
+        state, phase = play_phase(clock, state)
         end = clock.start + phase.length
         elapsed = jnp.clip(checkpoints - clock.start, 0, phase.length)
         if phase.asked is not None:
@@ -261,16 +262,15 @@ def run_phases(
         return clock._replace(phase=clock.phase + 1, start=end), state, curves, sent, table
 
     clock = Clock(jnp.int32(1), jnp.zeros((), dtype), horizon)
-    told = jax.eval_shape(play, clock, state)[1]
+    play_phase, (_, told) = traced(play, clock, state)
     diagnostics = tuple(told.info)
     fields = ("phase", "start", "length", *diagnostics)
     zeros = jnp.zeros_like(checkpoints)
     curves = Trace(zeros, zeros, zeros, jnp.full_like(zeros, nothing_known))
     sent = jax.tree.map(lambda _: zeros, told.closing)
     table = jnp.zeros((MAX_PHASES, len(fields)), dtype)
-    *_, curves, sent, table = lax.while_loop(
-        lambda carry: carry[0].start < horizon, one_phase, (clock, state, curves, sent, table)
-    )
+    first = for_each_lane(problem.theta, (clock, state, curves, sent, table))
+    *_, curves, sent, table = lax.while_loop(lambda carry: carry[0].start < horizon, one_phase, first)
     return curves._replace(
         communication=sent.scalars_up + sent.scalars_down,
         phases=OrderedDict(zip(fields, table.T, strict=True)),

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, NamedTuple
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jaxtyping import Array, Bool, Float, Int, Key
+from jaxtyping import Array, Bool, Float, Int, Key, UInt32
 
 from fedbandit_jax import _runtime
 from fedbandit_jax.clocks import messages, optimistic
@@ -23,10 +23,10 @@ from fedbandit_jax.clocks.base import Algorithm, MadeFor, Trace
 from fedbandit_jax.clocks.client import Client, Info, Questions, ask_each_client, client_of, in_round
 from fedbandit_jax.clocks.client import ask_in_turn as ask_in_turn
 from fedbandit_jax.clocks.schedule import NEVER, Schedule
-from fedbandit_jax.linalg.portable import largest_of_lanes, when
+from fedbandit_jax.linalg.portable import for_each_lane, largest_of_lanes, traced, when
 from fedbandit_jax.linalg.sampling import fold_in
 from fedbandit_jax.worlds.problem import Problem
-from fedbandit_jax.worlds.stage import BLOCK, EACH_CLIENT, Alone, Round, Stage, Together, own_rounds, stages_of
+from fedbandit_jax.worlds.stage import BLOCK, EACH_CLIENT, Alone, Round, Stage, Together, one_of, own_rounds, stages_of
 from fedbandit_jax.worlds.world import World
 
 CHOICES = 2  # of a client's keys, after those of rewards and questions: of the learner's own choices
@@ -163,7 +163,11 @@ class RoundAlgorithm(Algorithm, abstract=True):
                 came = own_rounds(problem.arrivals_key, i, problem.federation, checkpoints.astype(jnp.int32))
             return play_rounds(self, stage, client, choice_key, checkpoints, came)
 
-        curves = jax.vmap(play, in_axes=(EACH_CLIENT, 0))(stages_of(problem, key), problem.client_ids)
+        stages, ids = stages_of(problem, key), problem.client_ids
+        if len(ids) == 1:  # as the engine has it: loops inside one another take long to trace under `vmap`
+            curves = jax.tree.map(lambda curve: curve[None], play(one_of(stages, 0), ids[0]))
+        else:
+            curves = jax.vmap(play, in_axes=(EACH_CLIENT, 0))(stages, ids)
         real = problem.client_mask
         sums = jax.tree.map(lambda curve: jnp.where(real[:, None], curve, 0).sum(axis=0), curves)
         counts = sums.counts
@@ -226,6 +230,13 @@ def state_and_info(returned: Any, state: Any) -> tuple[Any, Info]:
 
 def sum_of_infos(one: Info, other: Info) -> Info:
     return {**one, **other, **{name: one[name] + other[name] for name in one.keys() & other.keys()}}
+
+
+def of_each_lane(key: UInt32[Array, "*M 2"], state: Any) -> Any:
+    """A state whose arrays are each lane's own; what is one number, such as a count, may be the same in all lanes."""
+    leaves, structure = jax.tree.flatten(state)
+    arrays = iter(for_each_lane(key, [leaf for leaf in leaves if jnp.ndim(leaf)]))
+    return jax.tree.unflatten(structure, [next(arrays) if jnp.ndim(leaf) else leaf for leaf in leaves])
 
 
 def play_rounds(
@@ -307,10 +318,10 @@ def play_rounds(
 
         def step(t: Int[Array, ""], carry: tuple) -> tuple:
             state, seen, sums = carry
-            state, seen, info = one_round(t, state, seen, drawn)
+            state, seen, info = round_of(t, state, seen, drawn)
             return state, seen, jax.tree.map(jnp.add, sums, as_counts(info))
 
-        start = (game.state, game.seen, dict.fromkeys(of_rounds, zeros[0]))
+        start = (game.state, game.seen, dict.fromkeys(of_rounds, own_zeros[0]))
         if learner.passes_messages:
             end, (state, seen, sums), sent = play(drawn, game.t, end, step, start)
             game = game._replace(totals=add(game.totals, sent))
@@ -324,7 +335,7 @@ def play_rounds(
         """To `until`; every round writes into the row of the first checkpoint by which it was played."""
 
         def step(t: Int[Array, ""], game: Game) -> Game:
-            state, seen, info = one_round(t, game.state, game.seen, drawn)
+            state, seen, info = round_of(t, game.state, game.seen, drawn)
             game = game._replace(t=t + 1, state=state, seen=seen, totals=add(game.totals, as_counts(info)))
             assert came is not None
             return game._replace(curves=write(game, jnp.searchsorted(came, game.t)))
@@ -346,7 +357,7 @@ def play_rounds(
             due = schedule.due(game.t + 1)
 
             def ask_now(carry: tuple[Any, dict[str, Total]]) -> tuple[Any, dict[str, Total]]:
-                state, info = ask(carry[0], game.t, game.asked, due)
+                state, info = ask_of(carry[0], game.t, game.asked, due)
                 return state, add(carry[1], as_counts(info))
 
             state, totals = when(due > 0, ask_now, (game.state, game.totals))
@@ -357,18 +368,19 @@ def play_rounds(
         return game._replace(state=when(game.t == refresh, lambda state: learner.refresh(state, client), game.state))
 
     zeros, nothing = jnp.zeros_like(checkpoints), jnp.int32(0)
-    state, seen = learner.start(client), stage.begin()
-    of_rounds = jax.eval_shape(lambda state: one_round(nothing, state, seen, stage.draw(0))[2], state)
-    of_questions = {}
+    lane = jax.random.key_data(choice_key)
+    state, seen, own_zeros = of_each_lane(lane, learner.start(client)), stage.begin(), for_each_lane(lane, zeros)
+    round_of, (*_, of_rounds) = traced(one_round, nothing, state, seen, jax.eval_shape(stage.draw, nothing))
+    of_questions: Info = {}
     if schedule is not NEVER:
-        of_questions = jax.eval_shape(lambda state: ask(state, nothing, nothing, nothing)[1], state)
+        ask_of, (_, of_questions) = traced(ask, state, nothing, nothing, nothing)
     silence, play = {}, optimistic.player(learner, stage, client)
     if learner.passes_messages:
         of_messages = jax.eval_shape(lambda state: learner.exchange(state, client, nothing)[1], state)
-        silence = dict.fromkeys(of_messages, zeros[0])
+        silence = dict.fromkeys(of_messages, own_zeros[0])
         play = messages.player(learner, stage, client, silence)
-    counted = dict.fromkeys([*of_rounds, *of_questions, *silence], zeros)
-    totals = {name: Total(zeros[0], zeros[0]) for name in counted}
+    counted = dict.fromkeys([*of_rounds, *of_questions, *silence], own_zeros)
+    totals = {name: Total(own_zeros[0], own_zeros[0]) for name in counted}
     error = stage.error(learner.theta_hat(state), nothing, seen)
     curves = Curves(zeros, jnp.full_like(zeros, error), counted)
     game = Game(nothing, nothing, nothing, state, seen, totals, curves)

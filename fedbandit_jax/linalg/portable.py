@@ -11,6 +11,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jax.extend.core import jaxpr_as_fun
 from jaxtyping import Array, Bool, Float, Int
 
 SLOTS = 64  # columns that compete side by side in an argmax over rows
@@ -265,3 +266,31 @@ def any_lane(x: Bool[Array, ""]) -> Bool[Array, ""]:
 @any_lane.def_vmap
 def _any_lane(size: int, batched: list[bool], x: Bool[Array, "*n"]) -> tuple[Bool[Array, "*m"], bool]:
     return any_lane(x.any(axis=0) if batched[0] else x), False
+
+
+def traced(function: Callable[..., Any], *arguments: Any) -> tuple[Callable[..., Any], Any]:
+    """The function, traced once for arguments of these shapes, and the shapes of its results."""
+    jaxpr, shapes = jax.make_jaxpr(function, return_shape=True)(*arguments)
+    structure = jax.tree.structure(shapes)
+
+    def again(*arguments: Any) -> Any:
+        return jax.tree.unflatten(structure, jaxpr_as_fun(jaxpr)(*jax.tree.leaves(arguments)))
+
+    return again, shapes
+
+
+@jax.custom_batching.custom_vmap
+def for_each_lane(key: Any, tree: Any) -> Any:
+    """The same, but each lane of a batch has its own where it has its own key: `vmap` need not find out in a loop.
+
+    To batch loops inside one another, it tries again and again with more of what they carry, each time all inner loops.
+    """
+    return tree
+
+
+@for_each_lane.def_vmap
+def _for_each_lane(size: int, batched: list[Any], key: Any, tree: Any) -> tuple[Any, Any]:
+    if not batched[0]:
+        return for_each_lane(key, tree), batched[1]
+    whole = jax.tree.map(lambda x, has: x if has else jnp.broadcast_to(x, (size, *x.shape)), tree, batched[1])
+    return for_each_lane(key[0], whole), jax.tree.map(lambda _: True, whole)

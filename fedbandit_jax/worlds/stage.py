@@ -226,7 +226,7 @@ def stages_of(problem: Problem, key: Key[Array, ""]) -> Alone:
     )
 
 
-def one_of(clients: Alone, i: Int[Array, ""]) -> Alone:
+def one_of(clients: Alone, i: Int[Array, ""] | int) -> Alone:
     """The stage of client i; `clients` have an axis M."""
     return clients._replace(**{name: jax.tree.map(lambda x: x[i], getattr(clients, name)) for name in EACH})
 
