@@ -60,6 +60,7 @@ def environment() -> dict[str, str]:
         "JAX_PLATFORMS": "cpu",  # the plugins compile; no device is looked for
         "JAX_ENABLE_COMPILATION_CACHE": "false",
         "JAX_DISABLE_MOST_OPTIMIZATIONS": "false",  # as tests of other things have it
+        "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",  # a compiler takes no chip from another process
         "TPU_SKIP_MDS_QUERY": "1",
         "TPU_ACCELERATOR_TYPE": "v5litepod-8",
         "TPU_WORKER_HOSTNAMES": "localhost",

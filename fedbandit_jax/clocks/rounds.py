@@ -321,7 +321,7 @@ def play_rounds(
             state, seen, info = round_of(t, state, seen, drawn)
             return state, seen, jax.tree.map(jnp.add, sums, as_counts(info))
 
-        start = (game.state, game.seen, dict.fromkeys(of_rounds, own_zeros[0]))
+        start = (game.state, game.seen, for_each_lane(lane, dict.fromkeys(of_rounds, zeros[0])))
         if learner.passes_messages:
             end, (state, seen, sums), sent = play(drawn, game.t, end, step, start)
             game = game._replace(totals=add(game.totals, sent))
@@ -377,7 +377,7 @@ def play_rounds(
     silence, play = {}, optimistic.player(learner, stage, client)
     if learner.passes_messages:
         of_messages = jax.eval_shape(lambda state: learner.exchange(state, client, nothing)[1], state)
-        silence = dict.fromkeys(of_messages, own_zeros[0])
+        silence = dict.fromkeys(of_messages, zeros[0])
         play = messages.player(learner, stage, client, silence)
     counted = dict.fromkeys([*of_rounds, *of_questions, *silence], own_zeros)
     totals = {name: Total(own_zeros[0], own_zeros[0]) for name in counted}

@@ -192,5 +192,5 @@ def draw_key_term(key: Key[Array, ""], until: Float[Array, " J"]) -> Int[Array, 
     """A draw in proportion to weights, given as the sums of all up to each."""
     u = jax.random.uniform(key, (), jnp.float32).astype(until.dtype)  # float32: the same draw in both precisions
     # Rounding may take u times the sum up to the sum itself, beyond the last weight.
-    last = jnp.searchsorted(until, until[-1])
-    return jnp.minimum(jnp.searchsorted(until, u * until[-1], side="right"), last).astype(jnp.int32)
+    last, drawn = (until < until[-1]).sum(dtype=jnp.int32), (until <= u * until[-1]).sum(dtype=jnp.int32)
+    return jnp.minimum(drawn, last)
