@@ -318,7 +318,7 @@ def play_rounds(
 
         def step(t: Int[Array, ""], carry: tuple) -> tuple:
             state, seen, sums = carry
-            state, seen, info = round_of(t, state, seen, drawn)
+            state, seen, info = traced_round(t, state, seen, drawn)
             return state, seen, jax.tree.map(jnp.add, sums, as_counts(info))
 
         start = (game.state, game.seen, for_each_lane(lane, dict.fromkeys(of_rounds, zeros[0])))
@@ -335,7 +335,7 @@ def play_rounds(
         """To `until`; every round writes into the row of the first checkpoint by which it was played."""
 
         def step(t: Int[Array, ""], game: Game) -> Game:
-            state, seen, info = round_of(t, game.state, game.seen, drawn)
+            state, seen, info = traced_round(t, game.state, game.seen, drawn)
             game = game._replace(t=t + 1, state=state, seen=seen, totals=add(game.totals, as_counts(info)))
             assert came is not None
             return game._replace(curves=write(game, jnp.searchsorted(came, game.t)))
@@ -357,7 +357,7 @@ def play_rounds(
             due = schedule.due(game.t + 1)
 
             def ask_now(carry: tuple[Any, dict[str, Total]]) -> tuple[Any, dict[str, Total]]:
-                state, info = ask_of(carry[0], game.t, game.asked, due)
+                state, info = traced_ask(carry[0], game.t, game.asked, due)
                 return state, add(carry[1], as_counts(info))
 
             state, totals = when(due > 0, ask_now, (game.state, game.totals))
@@ -370,10 +370,10 @@ def play_rounds(
     zeros, nothing = jnp.zeros_like(checkpoints), jnp.int32(0)
     lane = jax.random.key_data(choice_key)
     state, seen, own_zeros = of_each_lane(lane, learner.start(client)), stage.begin(), for_each_lane(lane, zeros)
-    round_of, (*_, of_rounds) = traced(one_round, nothing, state, seen, jax.eval_shape(stage.draw, nothing))
+    traced_round, (*_, of_rounds) = traced(one_round, nothing, state, seen, jax.eval_shape(stage.draw, nothing))
     of_questions: Info = {}
     if schedule is not NEVER:
-        ask_of, (_, of_questions) = traced(ask, state, nothing, nothing, nothing)
+        traced_ask, (_, of_questions) = traced(ask, state, nothing, nothing, nothing)
     silence, play = {}, optimistic.player(learner, stage, client)
     if learner.passes_messages:
         of_messages = jax.eval_shape(lambda state: learner.exchange(state, client, nothing)[1], state)

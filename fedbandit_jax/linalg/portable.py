@@ -31,9 +31,8 @@ def argmax(scores: Float[Array, " n"]) -> Int[Array, ""]:
 
 def _argmax_by_reductions(scores: Float[Array, " n"]) -> Int[Array, ""]:
     n = scores.size
-    scores = lax.optimization_barrier(
-        scores
-    )  # or XLA works them out twice, with other rounding, and none is the largest
+    # Without a barrier XLA may work them out twice, with other rounding, so that none of them is the largest.
+    scores = lax.optimization_barrier(scores)
     return jnp.where(scores >= scores.max(), jnp.arange(n, dtype=jnp.int32), n).min()
 
 
@@ -281,9 +280,10 @@ def traced(function: Callable[..., Any], *arguments: Any) -> tuple[Callable[...,
 
 @jax.custom_batching.custom_vmap
 def for_each_lane(key: Any, tree: Any) -> Any:
-    """The same, but each lane of a batch has its own where it has its own key: `vmap` need not find out in a loop.
+    """The tree; in a batch each lane has a copy of its own, if it has its own key.
 
-    To batch loops inside one another, it tries again and again with more of what they carry, each time all inner loops.
+    For what a loop starts with. `vmap` finds out by trials what of it differs between lanes later on, and each trial of
+    a loop tries all loops inside.
     """
     return tree
 

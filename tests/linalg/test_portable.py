@@ -127,3 +127,61 @@ def test_half_a_solution_is_the_same_by_pivots_and_by_lapack(M):
             solved, diagonal = form(jnp.asarray(A), jnp.asarray(sides))
             np.testing.assert_allclose(solved, np.linalg.solve(L, sides), rtol=1e-10, atol=1e-12)
             np.testing.assert_allclose(diagonal, np.diag(L), rtol=1e-12)
+
+
+def test_lanes_with_keys_of_their_own_have_copies_of_their_own():
+    """Along both axes that the key has; what a lane has already stays as it is."""
+    keys, shared, own = jnp.arange(12).reshape(2, 3, 2), jnp.array([5.0, 6.0]), jnp.arange(6.0).reshape(2, 3)
+    found = jax.vmap(jax.vmap(lambda key, own: portable.for_each_lane(key, (shared, own))))(keys, own)
+    np.testing.assert_array_equal(found[0], np.broadcast_to(shared, (2, 3, 2)))
+    np.testing.assert_array_equal(found[1], own)
+
+
+def test_a_loop_that_starts_with_copies_is_batched_once():
+    """Without them, `vmap` tries the inner loop with what it starts with, then with what is batched later on."""
+    tried = []
+
+    @jax.custom_batching.custom_vmap
+    def step(total, key):
+        return total + key
+
+    @step.def_vmap
+    def _(size, batched, total, key):
+        tried.append(batched)
+        return total + key, True
+
+    def run(key, own):
+        start = portable.for_each_lane(key, jnp.int32(0)) if own else jnp.int32(0)
+        inner = lambda _, total: jax.lax.fori_loop(0, 2, lambda _, total: step(total, key), total)  # noqa: E731
+        return jax.lax.fori_loop(0, 2, inner, start)
+
+    keys = jnp.arange(3, dtype=jnp.int32)
+    counts = []
+    for own in (True, False):
+        tried.clear()
+        np.testing.assert_array_equal(jax.vmap(lambda key, own=own: run(key, own))(keys), 4 * keys)
+        counts.append(len(tried))
+    assert counts[0] < counts[1]
+    assert [True, True] in tried
+
+
+def test_a_function_is_traced_once():
+    calls = []
+
+    def double(x, tree):
+        calls.append(x)
+        return {"sum": x + tree["y"] * outer}, x
+
+    @jax.jit
+    def twice(x, outer_value):
+        nonlocal outer
+        outer = outer_value  # something from outside, traced itself
+        function, (told, _) = portable.traced(double, x, {"y": x})
+        assert told["sum"].shape == (3,)
+        first, x = function(x, {"y": x})
+        return jax.lax.fori_loop(0, 2, lambda _, y: function(y, {"y": x})[0]["sum"], first["sum"])
+
+    outer = None
+    x = np.array([1.0, 2.0, 3.0], np.float32)
+    np.testing.assert_allclose(twice(x, 10.0), x * 31)
+    assert len(calls) == 1

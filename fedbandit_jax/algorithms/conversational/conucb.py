@@ -70,7 +70,7 @@ class ConUCB(RoundAlgorithm):
         """As of LinUCB: rounds do not touch what the state has more, but for a column of spreads."""
         return LinUCB().clients_per_core(arms, dim)
 
-    def context(self, key_terms: Float[Array, "J d"], links: Any) -> Any:
+    def context(self, key_terms: Float[Array, "J d"], links: Int[Array, "A n"] | None) -> Any:
         return Terms.of_all(key_terms)
 
     def start(self, client: Client) -> State:

@@ -67,7 +67,7 @@ class CtoFConUCB(ConUCB):
     def prepare(self, horizon: int) -> Algorithm:
         return super().prepare(horizon).replace(T=float(horizon) if self.T is None else self.T)
 
-    def context(self, key_terms: Float[Array, "J d"], links: Any) -> Any:
+    def context(self, key_terms: Float[Array, "J d"], links: Int[Array, "A n"] | None) -> Any:
         """None: every client asks about key terms of its own."""
         return ()
 
