@@ -3,12 +3,13 @@
 import itertools
 
 import jax.numpy as jnp
-import numpy as np
 from jax import lax
 from jaxtyping import Array, Float
 
+from fedbandit_jax.linalg.portable import VECTOR, in_turn
+
 BLOCKS = 3  # of columns, at most: more products, of fewer columns, take longer
-COLUMNS, VECTOR = 24, 8  # of a block, at least; widths are multiples of a vector
+COLUMNS = 24  # of a block, at least; widths are multiples of a vector
 ROWS = 256  # whose quadratic forms an accelerator works out at once
 
 
@@ -43,13 +44,20 @@ def _forms_by_blocks(rows: Float[Array, "n d"], matrix: Float[Array, "d d"]) -> 
     return total @ jnp.ones_like(rows[0, :widest])
 
 
-def entry_products(rows: Float[Array, "n d"]) -> Float[Array, "p n"]:
-    """x_i x_j of every row for all i <= j, twice where i < j: with them a form is one product, whatever A is."""
-    i, j = np.triu_indices(rows.shape[1])
-    columns = rows.T
-    return jnp.where(i == j, 1, 2).astype(rows.dtype)[:, None] * columns[i] * columns[j]
+def forms_of_columns(columns: Float[Array, "d n"], matrix: Float[Array, "d d"]) -> Float[Array, " n"]:
+    """x' A x of every column, A symmetric; for columns that all runs of a batch share, such as key terms."""
+    return lax.platform_dependent(
+        columns,
+        matrix,
+        cpu=lambda *given: in_turn(_forms_of_columns_by_halves, *given),
+        default=lambda columns, matrix: _forms_at_once(columns.T, matrix),
+    )
 
 
-def forms_by_products(products: Float[Array, "p n"], matrix: Float[Array, "d d"]) -> Float[Array, " n"]:
-    """x' A x of every row, A symmetric, in half the operations of `quadratic_forms`; a batch shares the products."""
-    return matrix[np.triu_indices(len(matrix))] @ products
+def _forms_of_columns_by_halves(columns: Float[Array, "d n"], matrix: Float[Array, "d d"]) -> Float[Array, " n"]:
+    """The upper and the lower half of A: what is right of the block on the diagonal counts twice."""
+    d = len(columns)
+    half = d // 2 // VECTOR * VECTOR
+    upper = jnp.concatenate([matrix[:half, :half], 2 * matrix[:half, half:]], axis=1) @ columns * columns[:half]
+    lower = matrix[half:, half:] @ columns[half:] * columns[half:]
+    return jnp.ones(d - half, columns.dtype) @ (lower + jnp.pad(upper, ((0, d - 2 * half), (0, 0))))

@@ -35,6 +35,16 @@ class FixedArms(NamedTuple):
     residuals: Float[Array, " K"]  # sums of reward - x.reference
     reference_means: Float[Array, " K"]  # x.reference
 
+    def moved(self, gain: Float[Array, ""], step: Float[Array, ""], projections: Float[Array, " K"]) -> "FixedArms":
+        """After V^-1 has moved by -gain u u' and theta by step u; `projections` are x.u."""
+        return self._replace(means=self.means + step * projections, widths=self.widths - gain * projections**2)
+
+    def counted(self, arm: Int[Array, ""], reward: Float[Array, ""], part: Real = 1.0) -> "FixedArms":
+        """With a pull, or a part of one, in the sums."""
+        pulled = part * (jnp.arange(self.counts.size) == arm).astype(reward.dtype)
+        residual = reward - self.reference_means[arm]
+        return self._replace(counts=self.counts + pulled, residuals=self.residuals + pulled * residual)
+
 
 class RedrawnArms(NamedTuple):
     """Pulls of arms that change."""
@@ -51,7 +61,7 @@ class Ridge(NamedTuple):
     prior: Float[Array, ""]
     reference: Float[Array, " d"]
     pulls: FixedArms | RedrawnArms
-    extra_gram: Float[Array, "d d"]  # of observations that are not pulls
+    extra_gram: Float[Array, "d d"]  # of observations that are not pulls; 0 x 0 if there never are any
     extra_moment: Float[Array, " d"]  # sum x (answer - x.reference) of them
 
     @property
@@ -186,12 +196,8 @@ def learn_pull(
 ) -> Ridge:
     """Add the reward of a pull whose rank-one update is known; `part` is what it counts for in sums of fixed arms."""
     if isinstance(ridge.pulls, FixedArms):
-        pulled = part * (jnp.arange(ridge.pulls.counts.size) == arm).astype(reward.dtype)
-        residual = reward - ridge.pulls.reference_means[arm]
         moved = _move(ridge, update, reward - ridge.pulls.means[arm])
-        assert isinstance(moved.pulls, FixedArms)
-        counts, residuals = moved.pulls.counts + pulled, moved.pulls.residuals + pulled * residual
-        return moved._replace(pulls=moved.pulls._replace(counts=counts, residuals=residuals))
+        return moved._replace(pulls=moved.of_fixed_arms().counted(arm, reward, part))
     x = arms[arm]
     summed = RedrawnArms(ridge.pulls.gram + jnp.outer(x, x), ridge.pulls.moment + (reward - x @ ridge.reference) * x)
     return _move(ridge, update, reward - x @ ridge.theta)._replace(pulls=summed)
@@ -290,10 +296,7 @@ def _move(ridge: Ridge, update: RankOneUpdate, surprise: Float[Array, ""]) -> Ri
     pulls = ridge.pulls
     if isinstance(pulls, FixedArms):
         assert update.projections is not None
-        pulls = pulls._replace(
-            means=pulls.means + update.gain * surprise * update.projections,
-            widths=pulls.widths - update.gain * update.projections**2,
-        )
+        pulls = pulls.moved(update.gain, update.gain * surprise, update.projections)
     return ridge._replace(
         inverse=ridge.inverse - update.gain * jnp.outer(update.u, update.u),
         theta=ridge.theta + update.gain * surprise * update.u,
@@ -304,20 +307,10 @@ def _move(ridge: Ridge, update: RankOneUpdate, surprise: Float[Array, ""]) -> Ri
 
 
 def recompute(ridge: Ridge, arms: Float[Array, "K d"], prior: Real, weight: Real = 1.0) -> Ridge:
-    """Recompute V^-1, theta, means and widths from sums over the observations.
-
-    On a fixed arm set V = B'B with the rows sqrt(weight n_x) x and a Cholesky factor of prior I + extra; R from the QR
-    of B gives V = R'R.
-    """
+    """Recompute V^-1, theta, means and widths from sums over the observations."""
     eye = jnp.eye(len(ridge.theta), dtype=ridge.theta.dtype)
-    rest = prior * eye + ridge.extra_gram
-    if isinstance(ridge.pulls, FixedArms):
-        rows = jnp.sqrt(weight * ridge.pulls.counts)[:, None] * arms
-        factor = jnp.linalg.qr(jnp.concatenate([rows, cholesky(rest).T]), mode="r")
-        moment = ridge.pulls.residuals @ arms
-    else:
-        factor = cholesky(rest + weight * ridge.pulls.gram).T
-        moment = ridge.pulls.moment
+    factor = factor_of(ridge, arms, prior, weight)
+    moment = ridge.pulls.residuals @ arms if isinstance(ridge.pulls, FixedArms) else ridge.pulls.moment
     half = lax.linalg.triangular_solve(factor, eye, left_side=False, lower=False)  # R^-1
     gradient = weight * moment + ridge.extra_moment - prior * ridge.reference
     change = half @ (gradient @ half)
@@ -327,7 +320,7 @@ def recompute(ridge: Ridge, arms: Float[Array, "K d"], prior: Real, weight: Real
         theta=theta,
         log_det=2 * jnp.log(jnp.abs(jnp.diag(factor))).sum(),
         reference=theta,
-        extra_moment=ridge.extra_moment - ridge.extra_gram @ change,
+        extra_moment=ridge.extra_moment - (ridge.extra_gram @ change if ridge.extra_gram.size else 0),
     )
     if not isinstance(ridge.pulls, FixedArms):
         assert isinstance(known.pulls, RedrawnArms)
@@ -343,6 +336,29 @@ def recompute(ridge: Ridge, arms: Float[Array, "K d"], prior: Real, weight: Real
             reference_means=means,
         )
     )
+
+
+def factor_of(ridge: Ridge, arms: Float[Array, "K d"], prior: Real, weight: Real = 1.0) -> Float[Array, "d d"]:
+    """R with V = R'R, of sums over the observations.
+
+    On a fixed arm set V = B'B with the rows sqrt(weight n_x) x and a Cholesky factor of prior I + extra; R is that of
+    the QR of B.
+    """
+    eye = jnp.eye(len(ridge.theta), dtype=ridge.theta.dtype)
+    if not isinstance(ridge.pulls, FixedArms):
+        return cholesky(prior * eye + ridge.extra_gram + weight * ridge.pulls.gram).T
+    rows = jnp.sqrt(weight * ridge.pulls.counts)[:, None] * arms
+    rest = cholesky(prior * eye + ridge.extra_gram).T if ridge.extra_gram.size else jnp.sqrt(prior) * eye
+    return jnp.linalg.qr(jnp.concatenate([rows, rest]), mode="r")
+
+
+def solve(
+    ridge: Ridge, arms: Float[Array, "K d"], prior: Real, side: Float[Array, " d"], weight: Real = 1.0
+) -> Float[Array, " d"]:
+    """V^-1 of a vector, of sums over the observations."""
+    factor = factor_of(ridge, arms, prior, weight)
+    once = lax.linalg.triangular_solve(factor, side[:, None], left_side=True, lower=False, transpose_a=True)
+    return lax.linalg.triangular_solve(factor, once, left_side=True, lower=False)[:, 0]
 
 
 def cholesky(matrix: Float[Array, "d d"]) -> Float[Array, "d d"]:

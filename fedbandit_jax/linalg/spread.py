@@ -1,9 +1,9 @@
 """Ridge regression with the spread of arms, their width by V^-1 W^-1 V^-1, where W is another matrix than V.
 
-On a fixed arm set all is in coordinates in which W is the identity. With W = L L', y = L' x and P = L^-1 V^-1 L^-T an
-arm has the width y' P y and the spread |P y|^2, so a pull reads no matrix but P, and the arms once. L need not be
-triangular: where W grows by a row, L is multiplied by a root of the identity plus a rank-one matrix. On arms that are
-redrawn V^-1 W^-1 V^-1 follows instead.
+On a fixed arm set all is in coordinates in which W is the identity. With W = L L', y = L' x and z = L^-1 V^-1 x an arm
+has the width y.z and the spread |z|^2. So z of all arms stands for V^-1: a pull reads and moves these columns, and no
+matrix. L need not be triangular: where W grows by a row, L is multiplied by a root of the identity plus a rank-one
+matrix. On arms that are redrawn V^-1 W^-1 V^-1 follows instead.
 """
 
 from typing import NamedTuple
@@ -13,18 +13,20 @@ from jaxtyping import Array, Float, Int
 
 from fedbandit_jax.linalg import Real, regression
 from fedbandit_jax.linalg.forms import quadratic_forms
-from fedbandit_jax.linalg.portable import matvec, two_products
-from fedbandit_jax.linalg.regression import FixedArms, RankOneUpdate, Ridge
+from fedbandit_jax.linalg.portable import matvec, vecmat, whole_vectors
+from fedbandit_jax.linalg.regression import FixedArms, Ridge
 
 PerArm = Float[Array, " K"]
+Square = Float[Array, "d d"]
 
 
 class Whitened(NamedTuple):
     """Of a fixed arm set."""
 
-    ridge: Ridge  # its inverse is P, its theta L^-1 theta; sums over observations are as ever
+    ridge: Ridge  # its theta is L^-1 theta, and it has no V^-1; sums over observations are as ever
     root: Float[Array, "d d"]  # L
-    columns: Float[Array, "d K"]  # y of every arm
+    rows: Float[Array, "K d"]  # y of every arm
+    columns: Float[Array, "d n"]  # z of every arm, padded with 0 to whole vectors
     spread: Float[Array, " K"]
 
 
@@ -45,40 +47,45 @@ def start(arms: Float[Array, "K d"], prior: Real, other: Real, *, fixed: bool) -
         return Plain(ridge, ridge.inverse / (prior * other))
     root = jnp.sqrt(jnp.asarray(other, arms.dtype))
     eye = jnp.eye(arms.shape[1], dtype=arms.dtype)
-    white = ridge._replace(inverse=ridge.inverse / other)
-    return Whitened(white, root * eye, root * arms.T, ridge.widths / (prior * other))
+    columns = whole_vectors(arms.T / (prior * root))
+    return Whitened(of_pulls(ridge), root * eye, root * arms, columns, ridge.widths / (prior * other))
 
 
-def of(ridge: Ridge, arms: Float[Array, "K d"], root: Float[Array, "d d"], half: Float[Array, "d d"]) -> Spread:
+def of(ridge: Ridge, arms: Float[Array, "K d"], root: Square, half: Square) -> Spread:
     """Of a regression and W = L L', given as L and L^-1."""
     if not isinstance(ridge.pulls, FixedArms):
         across = ridge.inverse @ half.T
         return Plain(ridge, across @ across.T)
-    P = half @ ridge.inverse @ half.T
-    columns = root.T @ arms.T
-    white = ridge._replace(inverse=P, theta=half @ ridge.theta)
-    return Whitened(white, root, columns, ((P @ columns) ** 2).sum(axis=0))
+    columns = half @ whole_vectors(ridge.inverse @ arms.T)
+    white = of_pulls(ridge)._replace(theta=half @ ridge.theta)
+    return respread(Whitened(white, root, arms @ root, columns, ridge.widths))
 
 
-def ridge_of(known: Spread) -> Ridge:
-    """The regression, in the coordinates of the arms."""
+def with_root(known: Spread, arms: Float[Array, "K d"], root: Square, half: Square) -> Spread:
+    """The same regression with another W = L L', given as L and L^-1."""
     if isinstance(known, Plain):
-        return known.ridge
-    inverse = known.root @ known.ridge.inverse @ known.root.T
-    return known.ridge._replace(inverse=inverse, theta=theta_of(known))
+        return of(known.ridge, arms, root, half)
+    white = known.ridge._replace(theta=half @ theta_of(known))
+    columns = half @ (known.root @ known.columns)
+    return respread(known._replace(ridge=white, root=root, rows=arms @ root, columns=columns))
+
+
+def of_pulls(ridge: Ridge) -> Ridge:
+    """Without V^-1, and what only observations that are not pulls would need."""
+    nothing = jnp.zeros((0, 0), ridge.theta.dtype)
+    return ridge._replace(inverse=nothing, extra_gram=nothing)
 
 
 def theta_of(known: Spread) -> Float[Array, " d"]:
     return known.ridge.theta if isinstance(known, Plain) else matvec(known.root, known.ridge.theta)
 
 
-def shadow(known: Spread, arms: Float[Array, "K d"]) -> Float[Array, "d d"]:
+def shadow(known: Spread, arms: Float[Array, "K d"]) -> Square:
     """V^-1 X'X V^-1 of the arms X."""
     if isinstance(known, Plain):
         onto = arms @ known.ridge.inverse
         return onto.T @ onto
-    onto = known.ridge.inverse @ known.columns
-    return known.root @ (onto @ onto.T) @ known.root.T
+    return known.root @ (known.columns @ known.columns.T) @ known.root.T
 
 
 def means_widths_and_spread(known: Spread, arms: Float[Array, "K d"], other: Real) -> tuple[PerArm, PerArm, PerArm]:
@@ -92,7 +99,7 @@ def means_widths_and_spread(known: Spread, arms: Float[Array, "K d"], other: Rea
 
 def pull(
     known: Spread,
-    inverse: Float[Array, "d d"],
+    inverse: Square,
     arms: Float[Array, "K d"],
     arm: Int[Array, ""],
     reward: Float[Array, ""],
@@ -101,7 +108,7 @@ def pull(
     """Add the reward of a pull; `inverse` is W^-1.
 
     With u = V^-1 x and v = V^-1 W^-1 u after the pull, V^-1 W^-1 V^-1 changes by -g (u v' + v u') - g^2 s u u', where s
-    is the arm's spread before it. V^-1 is multiplied by after it has changed, as otherwise XLA would copy it.
+    is the arm's spread before it. What a product reads has changed already, as otherwise XLA would copy it.
     """
     if isinstance(known, Plain):
         update = regression.update_of_pull(known.ridge, arms, arm, weight)
@@ -110,54 +117,71 @@ def pull(
         v = matvec(ridge.inverse, w)
         half = update.gain * jnp.outer(update.u, update.gain * (update.u @ w) / 2 * update.u + v)
         return Plain(ridge, known.spread - half - half.T)
-    u = matvec(known.ridge.inverse, known.columns[:, arm])
-    width = weight * known.ridge.widths[arm]
-    g = weight / (1 + width)
-    P = known.ridge.inverse - g * jnp.outer(u, u)  # as learn_pull has it: one operation once compiled
-    along, across = two_products(u, matvec(P, u), known.columns)
-    update = RankOneUpdate(u, g, jnp.log1p(width), along)
-    spread = known.spread - g * along * (g * known.spread[arm] * along + 2 * across)
-    return known._replace(ridge=regression.learn_pull(known.ridge, update, arms, arm, reward), spread=spread)
+    ridge, K = known.ridge, known.spread.size
+    u, fixed = known.columns[:, arm], ridge.of_fixed_arms()
+    g = weight / (1 + weight * fixed.widths[arm])
+    step = g * (reward - fixed.means[arm])
+    along = vecmat(known.rows[arm], known.columns)
+    columns = known.columns - g * jnp.outer(u, along)
+    across = vecmat(u, columns)[:K]
+    along = along[:K]
+    pulls = fixed.moved(g, step, along).counted(arm, reward)
+    return known._replace(
+        ridge=ridge._replace(theta=ridge.theta + step * u, observations=ridge.observations + 1, pulls=pulls),
+        columns=columns,
+        spread=known.spread - g * along * (g * known.spread[arm] * along + 2 * across),
+    )
 
 
 def widen(known: Spread, row: Float[Array, " d"], w: Float[Array, " d"]) -> Spread:
     """W + row row' in place of W, with w = W^-1 row; V is as before. The spread is left to `respread`, for all rows.
 
     With a = L^-1 row and s^2 = 1 + |a|^2, I + a a' is the square of I + a a' / (s + 1), of which I - b a a' is the
-    inverse, b = 1 / (s (s + 1)). So L becomes L + row a' / (s + 1), and P becomes (I - b a a') P (I - b a a').
+    inverse, b = 1 / (s (s + 1)). So L becomes L + row a' / (s + 1), and z becomes z - b (a.z) a.
     """
     if isinstance(known, Plain):
         return known
-    ridge, s = known.ridge, jnp.sqrt(1 + row @ w)
+    s = jnp.sqrt(1 + row @ w)
     a = w @ known.root
-    c = matvec(ridge.inverse, a)
-    b = 1 / (s * (s + 1))
-    half = jnp.outer(a, b * c - b**2 * (a @ c) / 2 * a)
+    up, down = a / (s + 1), a / (s * (s + 1))
+    theta = known.ridge.theta
     return known._replace(
-        ridge=ridge._replace(inverse=ridge.inverse - half - half.T, theta=ridge.theta - b * (a @ ridge.theta) * a),
-        root=known.root + jnp.outer(row, a / (s + 1)),
-        columns=known.columns + jnp.outer(a / (s + 1), a @ known.columns),
+        ridge=known.ridge._replace(theta=theta - (a @ theta) * down),
+        root=known.root + jnp.outer(row, up),
+        rows=known.rows + jnp.outer(known.rows @ a, up),
+        columns=known.columns - jnp.outer(down, a @ known.columns),
     )
 
 
-def respread(known: Spread, inverse: Float[Array, "d d"]) -> Spread:
-    """The spread worked out anew; `inverse` is W^-1. Rows leave little of it, of which rounding would be a part."""
+def respread(known: Whitened) -> Whitened:
+    """The spread worked out anew: rows leave little of it, of which rounding would be a part."""
+    return known._replace(spread=(known.columns**2).sum(axis=0)[: known.spread.size])
+
+
+def after_rows(known: Spread, inverse: Square) -> Spread:
+    """When all rows have widened W, whose inverse that is: the spread."""
     if isinstance(known, Plain):
         return known._replace(spread=known.ridge.inverse @ inverse @ known.ridge.inverse)
-    return known._replace(spread=((known.ridge.inverse @ known.columns) ** 2).sum(axis=0))
+    return respread(known)
 
 
-def add_to_moment(known: Spread, arms: Float[Array, "K d"], change: Float[Array, " d"]) -> Spread:
-    """As that of a regression: add to the moment of what is not a pull, without an observation."""
+def add_to_moment(
+    known: Spread, inverse: Square, arms: Float[Array, "K d"], change: Float[Array, " d"], weight: Real = 1.0
+) -> Spread:
+    """As that of a regression: add to the moment of what is not a pull, without an observation.
+
+    `inverse` is W^-1, `weight` that of the pulls. The columns tell what V^-1 makes of a vector for the arms alone, so
+    theta takes a factor of V.
+    """
     if isinstance(known, Plain):
         return known._replace(ridge=regression.add_to_moment(known.ridge, arms, change))
-    ridge = known.ridge
-    moved = matvec(ridge.inverse, change @ known.root)
-    fixed = ridge.of_fixed_arms()
+    ridge, fixed = known.ridge, known.ridge.of_fixed_arms()
+    moved = regression.solve(ridge, arms, ridge.prior, change, weight)
+    along = (change @ known.root) @ known.columns
     return known._replace(
         ridge=ridge._replace(
-            theta=ridge.theta + moved,
+            theta=ridge.theta + (inverse @ moved) @ known.root,
             extra_moment=ridge.extra_moment + change,
-            pulls=fixed._replace(means=fixed.means + moved @ known.columns),
+            pulls=fixed._replace(means=fixed.means + along[: known.spread.size]),
         )
     )

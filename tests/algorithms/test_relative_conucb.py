@@ -1,7 +1,6 @@
 """RelativeConUCB: which key terms it compares; both learners against the NumPy oracle, round by round."""
 
 import copy
-from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -9,9 +8,8 @@ import numpy as np
 import pytest
 
 import fedbandit_jax as fb
-from fedbandit_jax.algorithms.conversational import conucb
 from fedbandit_jax.algorithms.conversational import relative_conucb as relative
-from fedbandit_jax.algorithms.conversational.conucb import Terms, credits_of
+from fedbandit_jax.algorithms.conversational.conucb import credits_of
 from fedbandit_jax.clocks.schedule import Schedule
 from fedbandit_jax.worlds.stage import SIDES, uniforms
 from fedbandit_jax.worlds.world import normal
@@ -43,32 +41,16 @@ def test_the_best_pair_is_the_best_of_all(seed, share):
     best = max(pairs, key=lambda pair: credit(terms[pair[0]] - terms[pair[1]], inverse, onto_arms))
     with jax.enable_x64(True):
         terms, inverse, shadow = (jnp.asarray(x) for x in (terms, inverse, onto_arms.T @ onto_arms))
-        credits = credits_of(Terms.of_all(terms), inverse, shadow)
+        credits = credits_of(terms.T, inverse, shadow)
         found = relative.best_difference(terms, jnp.asarray(mask), credits, shadow)
     assert tuple(map(int, found)) == best
-
-
-def test_credits_are_the_same_without_products_of_entries(monkeypatch):
-    """Which are left out where they would be too many."""
-    with jax.enable_x64(True):
-        terms, inverse, onto_arms = (jnp.asarray(x) for x in random_case(4, J=12))
-        many = Terms.of_all(terms)
-        monkeypatch.setattr(conucb, "PRODUCTS", many.products.size - 1)
-        few = Terms.of_all(terms)
-        assert few.products is None
-        shadow = onto_arms.T @ onto_arms
-        jax.tree.map(
-            partial(np.testing.assert_allclose, rtol=1e-10),
-            credits_of(many, inverse, shadow),
-            credits_of(few, inverse, shadow),
-        )
 
 
 def test_equal_pairs_go_to_the_first():
     """Four key terms at the corners of a square, in a world that knows nothing: both diagonals are as good."""
     terms = jnp.array([[1.0, 0], [0, 1], [-1, 0], [0, -1]])
     eye, mask = jnp.eye(2), jnp.ones(4, bool)
-    credits = credits_of(Terms.of_all(terms), eye, eye)
+    credits = credits_of(terms.T, eye, eye)
     assert tuple(map(int, relative.best_difference(terms, mask, credits, eye))) == (0, 2)
     lanes = jax.vmap(relative.best_difference, in_axes=(None, 0, None, None))(
         terms, jnp.array([[1, 1, 1, 1], [0, 1, 1, 1], [0, 0, 0, 1]], bool), credits, eye
@@ -170,6 +152,6 @@ def test_the_best_of_many_pairs(share):
         expected = divmod(int(np.argmax(np.where(allowed, credit, -1))), J)
         with jax.enable_x64(True):
             given = [jnp.asarray(x) for x in (terms, inverse, shadow)]
-            credits = credits_of(Terms.of_all(given[0]), *given[1:])
+            credits = credits_of(given[0].T, *given[1:])
             found = jax.jit(relative.best_difference)(given[0], jnp.asarray(mask), credits, given[2])
         assert tuple(int(k) for k in found) == expected

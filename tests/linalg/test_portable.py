@@ -108,6 +108,18 @@ def test_a_row_is_put_in_place_in_a_batch():
     np.testing.assert_array_equal(alone, jnp.stack([rows[0, 0]] * 3).at[:, 1].set(row[0]))
 
 
+@pytest.mark.parametrize("columns", [1, 8, 11])
+def test_a_product_with_whole_vectors_is_one_with_zeros_behind_it(columns):
+    rng = np.random.default_rng(columns)
+    x, A = (jnp.asarray(rng.normal(size=shape), jnp.float32) for shape in (5, (5, columns)))
+    padded = portable.whole_vectors(A)
+    assert padded.shape[1] == -(-columns // portable.VECTOR) * portable.VECTOR
+    for form in (portable.vecmat, portable._vecmat_by_sums):
+        product = form(x, padded)
+        np.testing.assert_allclose(product[:columns], np.asarray(x) @ np.asarray(A), rtol=1e-5, atol=1e-6)
+        assert (product[columns:] == 0).all()
+
+
 def test_two_products_are_products_in_both_forms():
     rng = np.random.default_rng(0)
     x, y, A = (jnp.asarray(rng.normal(size=size), jnp.float32) for size in (4, 4, (4, 6)))

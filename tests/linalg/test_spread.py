@@ -31,7 +31,7 @@ def test_means_widths_and_spreads_are_those_of_the_definition(fixed):
                 W = W + rows.T @ rows
                 root = np.linalg.cholesky(W)
                 half = jnp.asarray(np.linalg.inv(root))
-                known = spread.of(spread.ridge_of(known), jnp.asarray(arms), jnp.asarray(root), half)
+                known = spread.with_root(known, jnp.asarray(arms), jnp.asarray(root), half)
             expected = by_definition(arms, np.array(pulled).reshape(-1, D), rewards[:t], W)
             found = spread.means_widths_and_spread(known, jnp.asarray(arms), 2.0)
             for one, other in zip(found, expected, strict=True):
@@ -39,10 +39,11 @@ def test_means_widths_and_spreads_are_those_of_the_definition(fixed):
             arm, reward, inverse = jnp.int32(3 * t % K), jnp.asarray(rewards[t]), jnp.asarray(np.linalg.inv(W))
             known = spread.pull(known, inverse, jnp.asarray(arms), arm, reward, WEIGHT)
             pulled.append(arms[3 * t % K])
-        ridge = spread.ridge_of(known)
-        V = PRIOR * np.eye(D) + WEIGHT * np.array(pulled).T @ np.array(pulled)
-        np.testing.assert_allclose(ridge.inverse, np.linalg.inv(V), atol=1e-12)
-        np.testing.assert_allclose(spread.theta_of(known), ridge.theta, atol=1e-12)
+        pulled = np.array(pulled)
+        V = PRIOR * np.eye(D) + WEIGHT * pulled.T @ pulled
+        np.testing.assert_allclose(spread.theta_of(known), np.linalg.solve(V, WEIGHT * pulled.T @ rewards), atol=1e-12)
+        X = np.linalg.solve(V, sets[-1].T)
+        np.testing.assert_allclose(spread.shadow(known, jnp.asarray(sets[-1])), X @ X.T, atol=1e-12)
 
 
 @pytest.mark.parametrize("fixed", [True, False])
@@ -57,17 +58,17 @@ def test_rows_widen_the_other_matrix_and_vectors_move_the_moment(fixed):
             known = spread.widen(known, jnp.asarray(row), jnp.asarray(np.linalg.solve(W, row)))
             W = W + np.outer(row, row)
             inverse = jnp.asarray(np.linalg.inv(W))
-            known = spread.respread(known, inverse)
+            known = spread.after_rows(known, inverse)
             known = spread.pull(known, inverse, jnp.asarray(arms), jnp.int32(t), jnp.asarray(rewards[t]), WEIGHT)
             pulled.append(arms[t])
             found = spread.means_widths_and_spread(known, jnp.asarray(arms), 2.0)
             for one, other in zip(found, by_definition(arms, np.array(pulled), rewards[: t + 1], W), strict=True):
                 np.testing.assert_allclose(one, other, atol=1e-12)
-        known = spread.add_to_moment(known, jnp.asarray(arms), jnp.asarray(change))
+        known = spread.add_to_moment(known, inverse, jnp.asarray(arms), jnp.asarray(change), WEIGHT)
         V = PRIOR * np.eye(D) + WEIGHT * np.array(pulled).T @ np.array(pulled)
         theta = np.linalg.solve(V, WEIGHT * np.array(pulled).T @ rewards + change)
         np.testing.assert_allclose(spread.theta_of(known), theta, atol=1e-12)
-        np.testing.assert_allclose(spread.ridge_of(known).extra_moment, change, atol=1e-12)
+        np.testing.assert_allclose(known.ridge.extra_moment, change, atol=1e-12)
         means = spread.means_widths_and_spread(known, jnp.asarray(arms), 2.0)[0]
         np.testing.assert_allclose(means, arms @ theta, atol=1e-12)
         if isinstance(known, spread.Whitened):

@@ -1,7 +1,7 @@
 """ConUCB (Zhang et al. 2020): one regression on key terms, one on arms that is drawn towards it."""
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import jax.numpy as jnp
 from jax import lax
@@ -13,12 +13,11 @@ from fedbandit_jax.clocks.base import MadeFor
 from fedbandit_jax.clocks.client import Number
 from fedbandit_jax.clocks.rounds import Client, Info, Questions, RoundAlgorithm, ask_in_turn
 from fedbandit_jax.linalg import regression, spread
-from fedbandit_jax.linalg.forms import entry_products, forms_by_products, quadratic_forms
+from fedbandit_jax.linalg.forms import forms_of_columns
 from fedbandit_jax.linalg.portable import argmax, two_products
 from fedbandit_jax.linalg.spread import Spread
 
 Square = Float[Array, "d d"]
-PRODUCTS = 2**23  # numbers that a context may have: products of the entries of key terms
 
 
 class State(NamedTuple):
@@ -70,12 +69,9 @@ class ConUCB(RoundAlgorithm):
         """As of LinUCB: rounds do not touch what the state has more, but for a column of spreads."""
         return LinUCB().clients_per_core(arms, dim)
 
-    def context(self, key_terms: Float[Array, "J d"], links: Int[Array, "A n"] | None) -> Any:
-        return Terms.of_all(key_terms)
-
     def start(self, client: Client) -> State:
         level = spread.start(client.arms, 1 - self.lam, self.lam_t, fixed=client.fixed)
-        zero = jnp.zeros_like(level.ridge.inverse)
+        zero = jnp.outer(level.ridge.theta, level.ridge.theta)
         widths = regression.squared_norms(client.key_terms) / self.lam_t
         return State(level, zero, zero[0], jnp.eye(len(zero), dtype=zero.dtype) / self.lam_t, zero[0, 0], widths)
 
@@ -90,24 +86,26 @@ class ConUCB(RoundAlgorithm):
         return state._replace(level=spread.pull(state.level, state.inverse, client.arms, arm, reward, self.lam))
 
     def ask(self, state: State, client: Client, questions: Questions) -> tuple[State, Info]:
-        terms, shadow = Terms.of(client), spread.shadow(state.level, client.arms)
+        columns, shadow = client.key_terms.T, spread.shadow(state.level, client.arms)
 
         def one(i: Int[Array, ""], carry: tuple) -> tuple:
             state, credits = carry
             number = argmax(client.among_candidates(credits.of_terms()))
             k, answer = client.key_terms[number], questions.about(i, number)
-            return (heard(state, credits, k, answer), credits.after(k, terms, shadow)), number
+            return (heard(state, credits, k, answer), credits.after(k, columns, shadow)), number
 
-        start = state, credits_of(terms, state.inverse, shadow, state.term_widths)
+        start = state, credits_of(columns, state.inverse, shadow, state.term_widths)
         (state, credits), info = ask_in_turn(questions, one, start)
         return self.believe(state, client, credits, questions.count), info
 
     def believe(self, state: State, client: Client, credits: "Credits", count: Number) -> State:
         """What follows from answers that have been heard: Mt^-1, the spreads, and theta, which is drawn to theta_t."""
-        change = (1 - self.lam) * (credits.inverse @ state.moment) - state.level.ridge.extra_moment
+        inverse = credits.inverse
+        change = (1 - self.lam) * (inverse @ state.moment) - state.level.ridge.extra_moment
+        level = spread.after_rows(state.level, inverse)
         return state._replace(
-            level=spread.add_to_moment(spread.respread(state.level, credits.inverse), client.arms, change),
-            inverse=credits.inverse,
+            level=spread.add_to_moment(level, inverse, client.arms, change, self.lam),
+            inverse=inverse,
             questions=state.questions + count,
             term_widths=None if state.term_widths is None else credits.widths,
         )
@@ -143,30 +141,6 @@ class ConUCB(RoundAlgorithm):
         return alpha, alpha_t
 
 
-class Terms(NamedTuple):
-    """Key terms in the form in which a product serves all runs of a batch."""
-
-    columns: Float[Array, "d J"]
-    products: Float[Array, "p J"] | None  # of their entries, if all runs share them and these are not too many
-
-    @classmethod
-    def of_all(cls, key_terms: Float[Array, "J d"]) -> "Terms":
-        J, d = key_terms.shape
-        few = J * d * (d + 1) // 2 <= PRODUCTS
-        return cls(key_terms.T, entry_products(key_terms) if few else None)
-
-    @classmethod
-    def of(cls, client: Client) -> "Terms":
-        """Those of the learner's context, or made of the client's own."""
-        return client.context if isinstance(client.context, cls) else cls(client.key_terms.T, None)
-
-    def forms(self, matrix: Square) -> Float[Array, " J"]:
-        """k' A k of every key term."""
-        if self.products is None:
-            return quadratic_forms(self.columns.T, matrix)
-        return forms_by_products(self.products, matrix)
-
-
 class Credits(NamedTuple):
     """What key terms tell of the arms X, c(k) = |X M^-1 Mt^-1 k|^2 / (1 + k' Mt^-1 k), while Mt alone grows.
 
@@ -180,21 +154,23 @@ class Credits(NamedTuple):
     def of_terms(self) -> Float[Array, " J"]:
         return self.influence / (1 + self.widths)
 
-    def after(self, row: Float[Array, " d"], terms: Terms, shadow: Square) -> "Credits":
+    def after(self, row: Float[Array, " d"], columns: Float[Array, "d J"], shadow: Square) -> "Credits":
         """With row row' in Mt, in O(J d): Mt^-1 - gain w w' with w = Mt^-1 row; a row of zeros changes nothing."""
         w = self.inverse @ row
         gain = 1 / (1 + row @ w)
         cast = shadow @ w
-        along, across = two_products(w, self.inverse @ cast, terms.columns)
+        along, across = two_products(w, self.inverse @ cast, columns)
         change = gain * along * (gain * (w @ cast) * along - 2 * across)
         inverse = self.inverse - gain * jnp.outer(w, w)
         return Credits(inverse, self.influence + change, self.widths - gain * along**2)
 
 
-def credits_of(terms: Terms, inverse: Square, shadow: Square, widths: Float[Array, " J"] | None = None) -> Credits:
-    """In O(J d^2); twice that if the widths of the key terms are not known."""
-    influence = terms.forms(inverse @ shadow @ inverse)
-    return Credits(inverse, influence, terms.forms(inverse) if widths is None else widths)
+def credits_of(
+    columns: Float[Array, "d J"], inverse: Square, shadow: Square, widths: Float[Array, " J"] | None = None
+) -> Credits:
+    """Of key terms as columns, in O(J d^2); twice that if their widths are not known."""
+    influence = forms_of_columns(columns, inverse @ shadow @ inverse)
+    return Credits(inverse, influence, forms_of_columns(columns, inverse) if widths is None else widths)
 
 
 def heard(state: State, credits: Credits, row: Float[Array, " d"], target: Float[Array, ""]) -> State:

@@ -112,8 +112,9 @@ class GraphConUCB(ConUCB):
         (gram, moment), info = ask_in_turn(questions, one, (state.gram, state.moment))
         asked = state._replace(gram=gram, moment=moment, questions=state.questions + questions.count)
         root, half, inverse, drawn_to = self.key_term_level(asked)
-        level = spread.of(spread.ridge_of(state.level), client.arms, root, half)
-        level = spread.add_to_moment(level, client.arms, drawn_to - level.ridge.extra_moment)
+        level = spread.with_root(state.level, client.arms, root, half)
+        change = drawn_to - level.ridge.extra_moment
+        level = spread.add_to_moment(level, inverse, client.arms, change, self.lam)
         return asked._replace(level=level, inverse=inverse), info
 
 

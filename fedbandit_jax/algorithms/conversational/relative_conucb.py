@@ -8,15 +8,7 @@ from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
 from fedbandit_jax._parameters import Hyperparameter, OneOf, param
-from fedbandit_jax.algorithms.conversational.conucb import (
-    ConUCB,
-    Credits,
-    Square,
-    State,
-    Terms,
-    credits_of,
-    heard,
-)
+from fedbandit_jax.algorithms.conversational.conucb import ConUCB, Credits, Square, State, credits_of, heard
 from fedbandit_jax.clocks.rounds import Client, Info, Questions, ask_in_turn
 from fedbandit_jax.linalg import spread
 from fedbandit_jax.linalg.portable import any_lane, argmax, in_turn, largest_of_lanes, two_products
@@ -75,7 +67,7 @@ class RelativeConUCB(ConUCB):
 
     def compare(self, state: State, client: Client, questions: Questions) -> tuple[tuple[State, Credits], Info]:
         """What is heard of key terms, and told of them, after some questions."""
-        terms, shadow = Terms.of(client), spread.shadow(state.level, client.arms)
+        columns, shadow = client.key_terms.T, spread.shadow(state.level, client.arms)
 
         def one(i: Int[Array, ""], carry: tuple) -> tuple[tuple, Int[Array, " 2"]]:
             state, credits = carry
@@ -83,24 +75,23 @@ class RelativeConUCB(ConUCB):
             first, second = client.key_terms[k1], client.key_terms[k2]
             rows, targets = self.told(first, second, questions.compare(i, k1, k2))
             for row, target in zip(rows, targets, strict=True):
-                state, credits = heard(state, credits, row, target), credits.after(row, terms, shadow)
+                state, credits = heard(state, credits, row, target), credits.after(row, columns, shadow)
             return (state, credits), jnp.stack([k1, k2])
 
         cost = lambda pair: jax.vmap(questions.cost)(jnp.atleast_1d(pair)).mean()  # noqa: E731
-        start = state, credits_of(terms, state.inverse, shadow, state.term_widths)
+        start = state, credits_of(columns, state.inverse, shadow, state.term_widths)
         return ask_in_turn(questions, one, start, cost)
 
     def pair(self, credits: Credits, shadow: Square, client: Client) -> Pair:
         """The key terms to compare."""
-        terms = Terms.of(client)
         if self.variant == "difference":
             assert client.term_mask is not None
             return in_turn(best_difference, client.key_terms, client.term_mask, credits, shadow)
-        k1 = argmax(client.among_candidates(credits.of_terms()))
+        k1, columns = argmax(client.among_candidates(credits.of_terms())), client.key_terms.T
         if self.variant == "difference-fast":
-            second = credits_of_differences(credits, k1, client.key_terms[k1], terms.columns, shadow)
+            second = credits_of_differences(credits, k1, client.key_terms[k1], columns, shadow)
         else:
-            second = credits.after(client.key_terms[k1], terms, shadow).of_terms()
+            second = credits.after(client.key_terms[k1], columns, shadow).of_terms()
         return k1, argmax(client.among_candidates(second))
 
     def told(
