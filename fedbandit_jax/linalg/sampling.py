@@ -6,6 +6,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Key, UInt16, UInt32
 
+from fedbandit_jax.linalg.portable import in_turn
+
 SMALL = 2**16  # a pool whose arms are counted in 16 bits: four times the speed
 ROTATIONS = (13, 15, 26, 6), (17, 29, 16, 24)  # of Threefry
 DIGITS = 24  # binary digits of a uniform number that are drawn: those of float32
@@ -58,9 +60,16 @@ def threefry(first: Any, second: Any, x: Any, y: Any) -> tuple[Any, Any]:
 
 
 def many_uniforms(key: Key[Array, ""], count: int) -> Float[Array, " count"]:
-    """Uniform in (-1, 1), in one pass: odd numbers of 2^-23, of which none is an end. In float32."""
-    odd = 2 * (random_words(key[None], count)[:, 0] >> 9).astype(jnp.int32) + 1
-    return odd.astype(jnp.float32) * 2.0**-23 - 1
+    """Uniform in (-1, 1), in one pass: odd numbers of 2^-23, of which none is an end. In float32.
+
+    On CPUs in turn, as XLA would otherwise draw them again wherever they are used.
+    """
+
+    def draw(key: UInt32[Array, " 2"]) -> Float[Array, " count"]:
+        odd = 2 * (random_words(jax.random.wrap_key_data(key)[None], count)[:, 0] >> 9).astype(jnp.int32) + 1
+        return odd.astype(jnp.float32) * 2.0**-23 - 1
+
+    return in_turn(draw, jax.random.key_data(key))
 
 
 def side_by_side(target: UInt16[Array, "count n"]) -> Int[Array, "count n"]:

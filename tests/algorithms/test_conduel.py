@@ -11,7 +11,7 @@ import fedbandit_jax as fb
 from fedbandit_jax.algorithms.conversational.conduel import draw_lots, one_of, two_of
 from fedbandit_jax.clocks.rounds import CHOICES
 from fedbandit_jax.clocks.schedule import Schedule
-from fedbandit_jax.linalg.spanner import barycentric_spanner
+from fedbandit_jax.linalg.representatives import barycentric_spanner
 from fedbandit_jax.worlds.stage import uniforms
 from tests import reference
 from tests.algorithms.test_worlds import CATALOG, NOISE, USER, M, T, keys_of, play, raw_of

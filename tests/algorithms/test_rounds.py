@@ -14,7 +14,7 @@ from fedbandit_jax.algorithms.conversational.conlinucb import spanner_pick
 from fedbandit_jax.clocks.phases import Clock
 from fedbandit_jax.clocks.rounds import REFRESH
 from fedbandit_jax.clocks.schedule import Schedule
-from fedbandit_jax.linalg.spanner import barycentric_spanner
+from fedbandit_jax.linalg.representatives import barycentric_spanner
 from fedbandit_jax.worlds.problem import sample_problem
 from fedbandit_jax.worlds.stage import BLOCK, uniforms
 from fedbandit_jax.worlds.world import normal

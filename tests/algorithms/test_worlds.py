@@ -13,8 +13,8 @@ from fedbandit_jax.clocks.phases import draw
 from fedbandit_jax.clocks.rounds import BLOCK, REFRESH
 from fedbandit_jax.clocks.schedule import Schedule
 from fedbandit_jax.linalg.eigenvalues import eigenpairs
+from fedbandit_jax.linalg.representatives import barycentric_spanner
 from fedbandit_jax.linalg.sampling import binomial, draw_many, draw_without_replacement
-from fedbandit_jax.linalg.spanner import barycentric_spanner
 from fedbandit_jax.worlds.problem import ARRIVALS, USERS, sample_problem
 from fedbandit_jax.worlds.stage import arrivals, uniforms
 from fedbandit_jax.worlds.world import normal

@@ -17,8 +17,8 @@ from fedbandit_jax.linalg.design import half_inverse
 from fedbandit_jax.linalg.forms import quadratic_forms
 from fedbandit_jax.linalg.logistic import Logistic
 from fedbandit_jax.linalg.portable import argmax, in_turn, matvec, when
+from fedbandit_jax.linalg.representatives import Spanner, barycentric_spanner
 from fedbandit_jax.linalg.sampling import random_words
-from fedbandit_jax.linalg.spanner import Spanner, barycentric_spanner
 
 Square = Float[Array, "d d"]
 

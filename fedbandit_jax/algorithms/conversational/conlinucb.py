@@ -14,7 +14,7 @@ from fedbandit_jax.clocks.rounds import Client, Info, Questions, ask_in_turn
 from fedbandit_jax.linalg import regression
 from fedbandit_jax.linalg.portable import argmax
 from fedbandit_jax.linalg.regression import Ridge
-from fedbandit_jax.linalg.spanner import Spanner, barycentric_spanner
+from fedbandit_jax.linalg.representatives import Spanner, barycentric_spanner
 
 DEFAULT_LAM = {"BS": 0.15, "MCR": 0.15, "UCB": 0.2}  # of the public code
 

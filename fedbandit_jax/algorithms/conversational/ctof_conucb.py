@@ -5,15 +5,14 @@ from dataclasses import dataclass, fields
 from typing import Any, ClassVar, NamedTuple
 
 import jax.numpy as jnp
-from jax import lax
-from jaxtyping import Array, Bool, Float, Int, Key
+from jaxtyping import Array, Float, Int, Key
 
 from fedbandit_jax import _checks
 from fedbandit_jax._parameters import Between, Hyperparameter, param
 from fedbandit_jax.algorithms.conversational.conucb import ConUCB
 from fedbandit_jax.clocks.base import Algorithm, MadeFor
 from fedbandit_jax.clocks.rounds import Client, Info, Questions, RoundAlgorithm
-from fedbandit_jax.linalg.portable import argmax
+from fedbandit_jax.linalg.representatives import cluster_centres, greedy_centres
 
 
 class State(NamedTuple):
@@ -105,51 +104,3 @@ class CtoFConUCB(ConUCB):
 
     def theta_hat(self, state: State) -> Float[Array, " d"]:  # type: ignore[override]
         return self.conucb().theta_hat(state.conucb)
-
-
-def greedy_centres(rows: Float[Array, "K d"], mask: Bool[Array, " K"]) -> Int[Array, " K"]:
-    """The rows in the order of greedy K-centre: the first one, then always the farthest from those before it.
-
-    The first n of them are the n centres, whatever n is, up to the number of rows that `mask` allows.
-    """
-    K = len(rows)
-
-    def one(i: Int[Array, ""], carry: tuple) -> tuple:
-        order, distances = carry
-        farthest = argmax(distances)
-        gained = ((rows - rows[farthest][None, :]) ** 2).sum(axis=1)
-        # A centre is none again, not even where all that is left are copies of centres.
-        distances = jnp.minimum(distances, gained).at[farthest].set(-1)
-        return order.at[i].set(farthest), jnp.where(mask, distances, -1)
-
-    first = jnp.where(mask, jnp.inf, -1).astype(rows.dtype)
-    return lax.fori_loop(0, K, one, (jnp.zeros(K, jnp.int32), first))[0]
-
-
-def cluster_centres(
-    rows: Float[Array, "K d"],
-    mask: Bool[Array, " K"],
-    order: Int[Array, " K"],
-    n: Int[Array, ""],
-    steps: int,
-) -> Float[Array, "K d"]:
-    """The centres of n clusters of rows: the first n of the order, after `steps` steps of K-means.
-
-    Clusters beyond n and those that have become empty are 0.
-    """
-
-    place = jnp.arange(len(rows), dtype=jnp.int32)[:, None]
-
-    def one(carry: tuple) -> tuple:
-        centres, there = carry
-        # |centre - row|^2 without |row|^2, which is the same for all centres; these come first, as reductions are
-        # faster over the first axis.
-        distances = jnp.where(there, (centres**2).sum(axis=1), jnp.inf)[:, None] - 2 * centres @ rows.T
-        nearest = jnp.where(distances <= distances.min(axis=0)[None, :], place, len(rows)).min(axis=0)  # the first
-        members = ((place == nearest[None, :]) & mask[None, :]).astype(rows.dtype)
-        size = members.sum(axis=1)
-        return members @ rows / jnp.maximum(size, 1)[:, None], size > 0
-
-    there = jnp.arange(len(rows)) < n
-    first = jnp.where(there[:, None], rows[order], 0), there
-    return lax.fori_loop(0, steps, lambda _, clusters: one(clusters), first)[0]

@@ -22,7 +22,7 @@ from fedbandit_jax.linalg.eigenvalues import least_squares
 from fedbandit_jax.linalg.portable import argmax
 from fedbandit_jax.linalg.quantisation import Quantised, next_whole
 from fedbandit_jax.linalg.regression import Ridge
-from fedbandit_jax.linalg.spanner import barycentric_spanner
+from fedbandit_jax.linalg.representatives import barycentric_spanner
 from fedbandit_jax.worlds.problem import Problem
 from fedbandit_jax.worlds.stage import Alone, stages_of, uniforms
 from fedbandit_jax.worlds.world import World
