@@ -27,7 +27,7 @@ os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "true"
 IS_WORKER = "PYTEST_XDIST_WORKER" in os.environ
 if not IS_WORKER:
     os.environ["JAX_COMPILATION_CACHE_DIR"] = tempfile.mkdtemp(prefix="fedbandit-tests-")
-    os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.1"
+    os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"  # of single operations there are thousands
     os.environ["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "0"
 
 # Before the package is imported: every annotated function checks the shapes and types it takes and gives. An int is

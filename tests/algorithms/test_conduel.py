@@ -23,6 +23,7 @@ SETTING = {"clients": 1, "arms": 5, "horizon": 100, "users": 1}
 
 
 @lru_cache
+@jax.jit
 def numbers():
     """Of each client: the lots of arms in each round, uniforms of questions, and the keys of what to ask."""
 
@@ -37,15 +38,22 @@ def numbers():
     return jax.vmap(of_client)(jnp.arange(M))
 
 
+compiled_spanner = jax.jit(barycentric_spanner, static_argnums=1)
+first_pairs = jax.jit(lambda lots: jax.vmap(partial(two_of, jnp.ones(ARMS, bool)))(lots))
+
+
+@partial(jax.jit, static_argnums=(0, 2))
+def draw_each(draw, keys, count):
+    return jax.vmap(lambda key: draw(jnp.ones(count, bool), draw_lots(key, count)))(keys)
+
+
 def pairs_asked(strategy, keys):
     """The key terms of each question; with "max" the first of them."""
     if strategy == "BS":
-        spanner = barycentric_spanner(jnp.asarray(CATALOG.key_terms), 2.0)
-        rank = int(spanner.rank)
-        picked = jax.vmap(lambda key: two_of(jnp.ones(rank, bool), draw_lots(key, rank)))(keys)
+        spanner = compiled_spanner(jnp.asarray(CATALOG.key_terms), 2.0)
+        picked = draw_each(two_of, keys, int(spanner.rank))
         return np.asarray(spanner.indices)[np.asarray(picked)]
-    draw = two_of if strategy == "random" else one_of
-    return np.asarray(jax.vmap(lambda key: draw(jnp.ones(J, bool), draw_lots(key, J)))(keys))
+    return np.asarray(draw_each(two_of if strategy == "random" else one_of, keys, J))
 
 
 def expected_runs(algorithm, world):
@@ -58,7 +66,7 @@ def expected_runs(algorithm, world):
     for client, lots, answers, keys in zip(clients, *numbers(), strict=True):
         client.question_u = np.asarray(answers)
         pairs = pairs_asked(algorithm.strategy, keys)
-        at_first = jax.vmap(partial(two_of, jnp.ones(ARMS, bool)))(lots[: algorithm.length])
+        at_first = first_pairs(lots)[: algorithm.length]
         runs.append(
             reference.conduel(
                 client,

@@ -160,40 +160,36 @@ def play(algorithm, world, seed=0, **sizes):
 # ----------------------------------------------------------------------------------------------------- the oracle's
 
 
-@partial(jax.jit, static_argnums=(2, 3, 4, 5))
-def numbers_of_clients(arms_key, play_key, clients, arms, pool, rounds):
-    """Indices of fixed arms and of arms of every round, uniforms of pulls and questions, keys of questions."""
+@partial(jax.jit, static_argnums=(1, 2, 3, 4, 5))
+def numbers_of_run(seed, clients, arms, pool, users, rounds):
+    """Those of each client, see `of_client`; the order of the users; and who comes, in every round."""
+    arms_key, play_key = keys_of(seed)
+    blocks = jnp.arange(-(-rounds // BLOCK), dtype=jnp.int32)
 
     def of_client(i):
+        """Indices of fixed arms and of arms of every round, uniforms of pulls and questions, keys of questions."""
         own, play = jax.random.fold_in(arms_key, i), jax.random.fold_in(play_key, i)
         rewards, asks = jax.random.fold_in(play, 0), jax.random.fold_in(play, 1)
         each = draw_many(jax.vmap(lambda t: jax.random.fold_in(own, t))(jnp.arange(rounds)), pool, arms)
-        blocks = jax.vmap(lambda b: uniforms(jax.random.fold_in(rewards, b), (BLOCK,), jnp.float64))(
-            jnp.arange(-(-rounds // BLOCK))
-        )
+        pulls = jax.vmap(lambda b: uniforms(jax.random.fold_in(rewards, b), (BLOCK,), jnp.float64))(blocks)
         asked = jax.vmap(lambda q: jax.random.fold_in(asks, q))(jnp.arange(QUESTIONS))
         answers = jax.vmap(lambda key: uniforms(key, (), jnp.float64))(asked)
-        return draw_without_replacement(own, pool, arms), each, blocks.ravel()[:rounds], answers, asked
+        return draw_without_replacement(own, pool, arms), each, pulls.ravel()[:rounds], answers, asked
 
-    return jax.vmap(of_client)(jnp.arange(clients))
-
-
-def all_arrivals(key, clients, rounds):
-    """Who comes, in every round."""
-    blocks = [arrivals(key, jnp.int32(b), jnp.int32(clients)) for b in range(-(-rounds // BLOCK))]
-    return np.concatenate(blocks)[:rounds]
+    order = jax.random.permutation(jax.random.fold_in(arms_key, USERS), users)
+    came = jax.vmap(lambda b: arrivals(jax.random.fold_in(arms_key, ARRIVALS), b, jnp.int32(clients)))(blocks)
+    return jax.vmap(of_client)(jnp.arange(clients)), order, came.ravel()[:rounds]
 
 
 class Raw:
     """The random numbers of a run, as the package draws them; what they mean is the oracle's business."""
 
     def __init__(self, seed, clients=M, arms=K, rounds=T, catalog=CATALOG):
-        arms_key, play_key = keys_of(seed)
         pool, users = len(catalog.arms), len(catalog.users)
-        *found, self.question_keys = numbers_of_clients(arms_key, play_key, clients, arms, pool, rounds)
+        of_clients, order, came = numbers_of_run(seed, clients, arms, pool, users, rounds)
+        *found, self.question_keys = of_clients
         self.fixed_arms, self.redrawn_arms, self.pulls, self.answers = map(np.asarray, found)
-        self.order = np.asarray(jax.random.permutation(jax.random.fold_in(arms_key, USERS), users)).tolist()
-        self.came = all_arrivals(jax.random.fold_in(arms_key, ARRIVALS), clients, rounds)
+        self.order, self.came = np.asarray(order).tolist(), np.asarray(came)
 
     def fixed(self, i):
         return self.fixed_arms[i]
@@ -315,16 +311,20 @@ PHASE_CASES = [
 ]
 
 
+# Of the whole module, as a function that is compiled anew is another program.
+drawn_phase = jax.jit(partial(draw, dtype=jnp.float64, with_keys=True), static_argnames=("K", "d"))
+compiled_binomial, compiled_pairs = jax.jit(binomial), jax.jit(eigenpairs)
+g_optimal = jax.jit(lambda arms, active, tol: fb.g_optimal_design(arms, active, tol).weights)
+
+
 class PhaseRandomness:
     """The package's numbers of a phase: normals, or binomial numbers for sums of other rewards."""
 
     def __init__(self, play_key, world, arms, dim):
         self.key, self.gaussian, self.arms, self.dim = play_key, world.rewards == "gaussian", arms, dim
-        self.draw = jax.jit(partial(draw, K=arms, d=dim, dtype=jnp.float64, with_keys=True))
-        self.binomial = jax.jit(binomial)
 
     def of(self, phase, client):
-        return self.draw(self.key, jnp.int32(client), jnp.int32(phase))
+        return drawn_phase(self.key, jnp.int32(client), jnp.int32(phase), K=self.arms, d=self.dim)
 
     def binomials(self, key, place, size):
         """Of some of the package's `size` items at once, each of which has its own place."""
@@ -333,7 +333,7 @@ class PhaseRandomness:
             all_counts, all_shares = np.zeros(size), np.full(size, 0.5)
             all_counts[place], all_shares[place] = counts, shares
             own = jax.random.fold_in(key, b) if b else key
-            return np.asarray(self.binomial(own, jnp.asarray(all_counts), jnp.asarray(all_shares)))[place]
+            return np.asarray(compiled_binomial(own, jnp.asarray(all_counts), jnp.asarray(all_shares)))[place]
 
         return of_digit
 
@@ -366,8 +366,6 @@ def test_phases_equal_the_oracle(world, algorithm):
         federation = reference.clients_of(world.hyperparameters(), PHASED.arms, PHASED.users, USER, M, NOISE, raw)
         fields = reference.FedConPESettings.__dataclass_fields__
         settings = {name: value for name, value in algorithm.hyperparameters().items() if name in fields}
-        design = jax.jit(lambda arms, active: fb.g_optimal_design(arms, active, algorithm.design_tol).weights)
-        pairs = jax.jit(eigenpairs)
         play_oracle = getattr(reference, algorithm.name.lower())
         asking = [PHASED.key_terms] if isinstance(algorithm, fb.FedConPE) else []
         expected = play_oracle(
@@ -378,8 +376,8 @@ def test_phases_equal_the_oracle(world, algorithm):
             rounds,
             reference.FedConPESettings(**settings),
             np.arange(1, rounds + 1),
-            design=lambda arms, active: np.asarray(design(arms, active)),
-            eigen=lambda V: tuple(map(np.asarray, pairs(jnp.asarray(V)))),
+            design=lambda arms, active: np.asarray(g_optimal(arms, active, algorithm.design_tol)),
+            eigen=lambda V: tuple(map(np.asarray, compiled_pairs(jnp.asarray(V)))),
             randomness=PhaseRandomness(keys_of(4)[1], world, arms, PHASED.dim),
         )
     for name in METRICS:

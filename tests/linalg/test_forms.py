@@ -16,8 +16,11 @@ def test_quadratic_forms_are_the_same_by_blocks_at_once_and_of_columns(d):
     expected = np.einsum("ni,ij,nj->n", rows, root + root.T, rows)
     with jax.enable_x64(True):
         rows, matrix = jnp.asarray(rows), jnp.asarray(root + root.T)
-        of_rows = [form(rows, matrix) for form in (forms.quadratic_forms, forms._forms_by_blocks, forms._forms_at_once)]
-        of_batch = jax.vmap(forms.forms_of_columns, in_axes=(None, 0))(rows.T, jnp.stack([matrix, -matrix]))
-        of_columns = [forms.forms_of_columns(rows.T, matrix), of_batch[0], -of_batch[1]]
+        of_rows = [
+            jax.jit(form)(rows, matrix)
+            for form in (forms.quadratic_forms, forms._forms_by_blocks, forms._forms_at_once)
+        ]
+        of_batch = jax.jit(jax.vmap(forms.forms_of_columns, in_axes=(None, 0)))(rows.T, jnp.stack([matrix, -matrix]))
+        of_columns = [jax.jit(forms.forms_of_columns)(rows.T, matrix), of_batch[0], -of_batch[1]]
     for found in of_rows + of_columns:
         np.testing.assert_allclose(found, expected, rtol=1e-10, atol=1e-9)

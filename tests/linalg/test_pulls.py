@@ -1,5 +1,7 @@
 """The kernel of a stretch of pulls, interpreted: the same numbers as pull after pull."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -36,14 +38,24 @@ def setting(K, d, dtype, first=0, seed=0):
     met = pulls.Stretch(
         arms, columns, jnp.asarray(mask), expected, losses, chance, radii, limits, jnp.int32(first), jnp.int32(ROUNDS)
     )
-    ridge = regression.start(arms, 0.5)
+    return ridge_of(arms), met
+
+
+@jax.jit
+def ridge_of(arms):
+    ridge, K = regression.start(arms, 0.5), len(arms)
     for arm, answer in ((K // 2, 0.3), (K - 1, -0.2)):
-        ridge, _ = regression.observe(ridge, arms, arms[arm] + 0.1, jnp.asarray(answer, dtype))
-    return regression.recompute(ridge, arms, 0.5), met
+        ridge, _ = regression.observe(ridge, arms, arms[arm] + 0.1, jnp.asarray(answer, arms.dtype))
+    return regression.recompute(ridge, arms, 0.5)
 
 
 def pull_after_pull(ridge, growth, met, reward):
     """What is known, growth and loss after each round, from none on; a leading axis of them."""
+    return play_rounds(ridge, growth, met, reward, ROUNDS - int(met.first))
+
+
+@partial(jax.jit, static_argnums=(3, 4))
+def play_rounds(ridge, growth, met, reward, rounds):
 
     def one(carry, i):
         ridge, growth, lost = carry
@@ -55,10 +67,11 @@ def pull_after_pull(ridge, growth, met, reward):
         return after, after
 
     start = ridge, growth, jnp.zeros_like(growth)
-    _, after = lax.scan(one, start, jnp.arange(ROUNDS - int(met.first)))
+    _, after = lax.scan(one, start, jnp.arange(rounds))
     return jax.tree.map(lambda first, rest: jnp.concatenate([first[None], rest]), start, after)
 
 
+@partial(jax.jit, static_argnums=3)
 def in_a_kernel(ridge, growth, met, reward):
     return pulls.optimistic_pulls(ridge, growth, met, reward, interpret=True)
 

@@ -57,9 +57,10 @@ def test_fewer_draws_are_a_prefix():
 def test_a_draw_does_not_depend_on_its_neighbours():
     """As one client that comes alone draws its arms."""
     keys = jax.random.split(jax.random.key(4), 10)
-    together = draw_many(keys, 30, 9)
+    draw = jax.jit(draw_many, static_argnums=(1, 2))
+    together = draw(keys, 30, 9)
     for i in range(10):
-        np.testing.assert_array_equal(draw_many(keys[i : i + 1], 30, 9)[0], together[i])
+        np.testing.assert_array_equal(draw(keys[i : i + 1], 30, 9)[0], together[i])
 
 
 def test_draws_are_uniform():
@@ -125,17 +126,18 @@ def test_sums_of_signs_are_binomial(dtype):
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_sums_of_signs_at_the_edges(dtype):
     """No number at all, and numbers that are certain, also where rounding puts their mean beyond 1."""
+    signs, uniforms = jax.jit(sum_of_signs), jax.jit(sum_of_uniforms)
     with jax.enable_x64(dtype == "float64"):
         counts = jnp.array([0, 1, 10, 12345, 10**9 if dtype == "float64" else 2**20], dtype)
         slack = 1e-6 if dtype == "float32" else 1e-12
         for sign in (-1, 1):
             for mean in (1, 1 + slack):
                 means = jnp.full(5, sign * mean, dtype)
-                np.testing.assert_array_equal(sum_of_signs(jax.random.key(0), counts, means), sign * counts)
+                np.testing.assert_array_equal(signs(jax.random.key(0), counts, means), sign * counts)
         nothing = jnp.zeros(5, dtype)
         for mean in (-1, -0.2, 0, 0.5, 1):
-            np.testing.assert_array_equal(sum_of_signs(jax.random.key(0), nothing, jnp.full(5, mean, dtype)), 0)
-        np.testing.assert_array_equal(sum_of_uniforms(jax.random.key(0), nothing), 0)
+            np.testing.assert_array_equal(signs(jax.random.key(0), nothing, jnp.full(5, mean, dtype)), 0)
+        np.testing.assert_array_equal(uniforms(jax.random.key(0), nothing), 0)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -181,6 +183,7 @@ MANY = np.tile([3.0, 50.0, 1000.0, 1e6], 10)
 @pytest.mark.parametrize("function", [lambda key, counts: sum_of_signs(key, counts, 0 * counts), sum_of_uniforms])
 def test_more_sums_do_not_change_the_first(function):
     """What an arm gives depends neither on the other arms nor on padding."""
+    function = jax.jit(function)
     with jax.enable_x64(True):
         key, counts = jax.random.key(0), jnp.asarray(MANY)
         np.testing.assert_array_equal(function(key, counts)[:4], function(key, counts[:4]))
