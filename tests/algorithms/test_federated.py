@@ -88,12 +88,21 @@ def federation_of(world, seed, rounds=T):
     return clients, reference.who_plays(rounds, M, raw.came if world.arrivals == "one" else None)
 
 
+@partial(jax.jit, static_argnums=(1, 2))
+def normals_of_batches(seed, batches, size):
+    """Of the batches from 1 on."""
+    key = jax.random.fold_in(keys_of(seed)[1], MESSAGES)
+
+    def draw(k):
+        return normal(uniforms(jax.random.fold_in(key, k), (size,), jnp.float64))
+
+    return jax.vmap(draw)(jnp.arange(1, batches))
+
+
 def private_normals(seed, batches, d):
     """z of every batch, as the package draws them."""
-    key = jax.random.fold_in(keys_of(seed)[1], MESSAGES)
     upper, found = d * (d + 1) // 2, {"gram_z": {}, "vector_z": {}}
-    for k in range(1, batches):
-        z = np.asarray(normal(uniforms(jax.random.fold_in(key, k), (upper + d,), jnp.float64)))
+    for k, z in enumerate(np.asarray(normals_of_batches(seed, batches, upper + d)), 1):
         half = np.zeros((d, d))
         half[np.triu_indices(d)] = z[:upper] * np.sqrt(0.5)  # (E + E')/2 is this and its transpose, the diagonal apart
         found["gram_z"][k] = half + half.T - np.diag(np.diag(half)) * (2 - np.sqrt(2))
@@ -101,15 +110,21 @@ def private_normals(seed, batches, d):
     return found
 
 
-def random_arms(seed, rounds):
-    """The arm that each client would play at random in each round from 1, as the package draws it."""
+@partial(jax.jit, static_argnums=1)
+def table_of_arms(seed, rounds):
+    """The arm that each client would play at random in each round, as the package draws it."""
     key = jax.random.fold_in(jax.random.fold_in(keys_of(seed)[1], 0), CHOICES)
 
     def draw(t, i):
         word = jax.random.bits(jax.random.fold_in(jax.random.fold_in(key, t), i), (), jnp.uint32)
         return word.astype(jnp.uint64) * K >> 32
 
-    table = np.asarray(jax.vmap(lambda t: jax.vmap(lambda i: draw(t, i))(jnp.arange(M)))(jnp.arange(rounds)))
+    return jax.vmap(lambda t: jax.vmap(lambda i: draw(t, i))(jnp.arange(M)))(jnp.arange(rounds))
+
+
+def random_arms(seed, rounds):
+    """Of client i in round t, from 1."""
+    table = np.asarray(table_of_arms(seed, rounds))
     return lambda i, t: int(table[t - 1, i])
 
 

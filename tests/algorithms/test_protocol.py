@@ -148,9 +148,9 @@ def test_another_number_does_not_recompile(algorithm, setting, traced):
     fb.simulate(CATALOG, algorithm, **setting)
     traced.clear()
     numbers = {name for name, value in algorithm.hyperparameters().items() if not isinstance(value, str)}
-    for parameter in {"lam", "delta", "C1"} & numbers:
-        fb.simulate(CATALOG, algorithm.replace(**{parameter: 0.123}), **setting)
-    fb.simulate(CATALOG, algorithm, **setting | {"noise": 0.7, "users": [4], "seeds": 3, "horizon": 395}, seed=9)
+    others = dict.fromkeys({"lam", "delta", "C1"} & numbers, 0.123)
+    elsewhere = setting | {"noise": 0.7, "users": [4], "seeds": 3, "horizon": 395}
+    fb.simulate(CATALOG, algorithm.replace(**others), **elsewhere, seed=9)
     assert not traced
 
 
