@@ -307,10 +307,20 @@ def _move(ridge: Ridge, update: RankOneUpdate, surprise: Float[Array, ""]) -> Ri
 
 
 def recompute(ridge: Ridge, arms: Float[Array, "K d"], prior: Real, weight: Real = 1.0) -> Ridge:
-    """Recompute V^-1, theta, means and widths from sums over the observations."""
+    """Recompute V^-1, theta, means and widths from sums over the observations.
+
+    On a fixed arm set V = B'B with the rows sqrt(weight n_x) x and a Cholesky factor of prior I + extra; R from the QR
+    of B gives V = R'R.
+    """
     eye = jnp.eye(len(ridge.theta), dtype=ridge.theta.dtype)
-    factor = factor_of(ridge, arms, prior, weight)
-    moment = ridge.pulls.residuals @ arms if isinstance(ridge.pulls, FixedArms) else ridge.pulls.moment
+    if isinstance(ridge.pulls, FixedArms):
+        rows = jnp.sqrt(weight * ridge.pulls.counts)[:, None] * arms
+        rest = cholesky(prior * eye + ridge.extra_gram).T if ridge.extra_gram.size else jnp.sqrt(prior) * eye
+        factor = jnp.linalg.qr(jnp.concatenate([rows, rest]), mode="r")
+        moment = ridge.pulls.residuals @ arms
+    else:
+        factor = cholesky(prior * eye + ridge.extra_gram + weight * ridge.pulls.gram).T
+        moment = ridge.pulls.moment
     half = lax.linalg.triangular_solve(factor, eye, left_side=False, lower=False)  # R^-1
     gradient = weight * moment + ridge.extra_moment - prior * ridge.reference
     change = half @ (gradient @ half)
@@ -336,29 +346,6 @@ def recompute(ridge: Ridge, arms: Float[Array, "K d"], prior: Real, weight: Real
             reference_means=means,
         )
     )
-
-
-def factor_of(ridge: Ridge, arms: Float[Array, "K d"], prior: Real, weight: Real = 1.0) -> Float[Array, "d d"]:
-    """R with V = R'R, of sums over the observations.
-
-    On a fixed arm set V = B'B with the rows sqrt(weight n_x) x and a Cholesky factor of prior I + extra; R is that of
-    the QR of B.
-    """
-    eye = jnp.eye(len(ridge.theta), dtype=ridge.theta.dtype)
-    if not isinstance(ridge.pulls, FixedArms):
-        return cholesky(prior * eye + ridge.extra_gram + weight * ridge.pulls.gram).T
-    rows = jnp.sqrt(weight * ridge.pulls.counts)[:, None] * arms
-    rest = cholesky(prior * eye + ridge.extra_gram).T if ridge.extra_gram.size else jnp.sqrt(prior) * eye
-    return jnp.linalg.qr(jnp.concatenate([rows, rest]), mode="r")
-
-
-def solve(
-    ridge: Ridge, arms: Float[Array, "K d"], prior: Real, side: Float[Array, " d"], weight: Real = 1.0
-) -> Float[Array, " d"]:
-    """V^-1 of a vector, of sums over the observations."""
-    factor = factor_of(ridge, arms, prior, weight)
-    once = lax.linalg.triangular_solve(factor, side[:, None], left_side=True, lower=False, transpose_a=True)
-    return lax.linalg.triangular_solve(factor, once, left_side=True, lower=False)[:, 0]
 
 
 def cholesky(matrix: Float[Array, "d d"]) -> Float[Array, "d d"]:
