@@ -66,14 +66,15 @@ class ConUCB(RoundAlgorithm):
     schedule: Hyperparameter = "log"
 
     def clients_per_core(self, arms: int, dim: int) -> int:
-        """As of LinUCB: rounds do not touch what the state has more, but for a column of spreads."""
+        """As of LinUCB: rounds touch the columns of the arms, and little of what the state has besides."""
         return LinUCB().clients_per_core(arms, dim)
 
     def start(self, client: Client) -> State:
         level = spread.start(client.arms, 1 - self.lam, self.lam_t, fixed=client.fixed)
-        zero = jnp.outer(level.ridge.theta, level.ridge.theta)
+        eye = jnp.eye(client.arms.shape[1], dtype=client.arms.dtype)
+        zero = jnp.zeros_like(eye)
         widths = regression.squared_norms(client.key_terms) / self.lam_t
-        return State(level, zero, zero[0], jnp.eye(len(zero), dtype=zero.dtype) / self.lam_t, zero[0, 0], widths)
+        return State(level, zero, zero[0], eye / self.lam_t, zero[0, 0], widths)
 
     def choose(self, state: State, client: Client, key: Key[Array, ""]) -> Int[Array, ""]:
         alpha, alpha_t = self.radii(state, client)
