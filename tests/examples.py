@@ -5,15 +5,14 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 BLOCK = re.compile(r"```python\n(.*?)```(?:\n\n```text\n(.*?)```)?", flags=re.DOTALL)
-SMALLER = [
-    ("synthetic(seed=0)", "synthetic(seed=0, dim=5, num_arms=40, num_key_terms=20, num_users=10)"),
-    ("horizon=6000", "horizon=300"),
-    ("horizon=2000", "horizon=300"),
-    ("arms=100", "arms=10"),
-    ("arms=50", "arms=10"),
-    ("arms=[100, 200]", "arms=[10, 20]"),
-    ("[fb.FedConPE(), fb.LinUCB()], trials=128, users=20", "[fb.LinUCB()], trials=9, users=4"),
-]
+SMALLER = {  # an expression, and what stands in its place
+    r"synthetic\(seed=0(?=\)|, user_norm)": "synthetic(seed=0, dim=5, num_arms=40, num_key_terms=20, num_users=10",
+    r"horizon=\d{4,}": "horizon=300",
+    r"arms=(100|50)\b": "arms=10",
+    r"arms=\[100, 200\]": "arms=[10, 20]",
+    r"in line_up\(\)": "in line_up()[:6]",
+    r"\[fb.FedConPE\(\), fb.LinUCB\(\)\], trials=128, users=20": "[fb.LinUCB()], trials=9, users=4",
+}
 
 
 def blocks(page: Path | str, language: str = "python") -> list[str]:
@@ -28,7 +27,7 @@ def python_blocks(path: Path) -> list[tuple[str, str]]:
 
 
 def smaller(code: str) -> str:
-    for at_full_size, small in SMALLER:
-        code = code.replace(at_full_size, small)
+    for at_full_size, small in SMALLER.items():
+        code = re.sub(at_full_size, small, code)
     assert "6000" not in code
     return code

@@ -22,6 +22,8 @@ def outputs(notebook):
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_a_notebook_runs_and_shows_what_is_stored(path, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    for flags in ("XLA_FLAGS", "JAX_DISABLE_MOST_OPTIMIZATIONS"):  # as users have it: its runs are long enough to gain
+        monkeypatch.delenv(flags)
     stored = nbformat.read(path, 4)
     fresh = nbformat.read(path, 4)
     before = sorted(path.parent.rglob("*"))

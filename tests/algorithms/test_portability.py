@@ -5,7 +5,6 @@ from dataclasses import fields
 from functools import partial
 
 import jax
-import jax.export
 import numpy as np
 import pytest
 
@@ -123,13 +122,10 @@ def test_programs_lower_for_accelerators(catalog, name, words, dtype):
         algorithm = fb.REGISTRY[name](**words).prepare(500)
         program, arguments = make_program(algorithm, catalog, np.dtype(dtype).type, algorithm.home())
         in_a_kernel = dtype == "float32" and plays_in_a_kernel(name, words)
-        together = [["cuda"], ["tpu"]] if in_a_kernel else [["cuda", "tpu"]]  # JAX lowers a kernel for all of them
-        unchecked = [jax.export.DisabledSafetyCheck.custom_call(KERNEL)]  # of no use to another release of JAX
-        exported = [
-            jax.export.export(program, platforms=platforms, disabled_checks=unchecked)(*arguments)
-            for platforms in together
-        ]
-    text, outputs = "".join(one.mlir_module() for one in exported), exported[0].out_avals
+        together = [("cuda",), ("tpu",)] if in_a_kernel else [("cuda", "tpu")]  # JAX lowers a kernel for all of them
+        traced = program.trace(*arguments)
+        text = "".join(traced.lower(lowering_platforms=platforms).as_text() for platforms in together)
+    outputs = jax.tree.leaves(traced.out_info)
     assert {str(x.dtype) for x in outputs} == {dtype}
     assert (2, 10) in [x.shape for x in outputs]
     targets = set(CALLS.findall(text))

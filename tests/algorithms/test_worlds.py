@@ -123,6 +123,7 @@ def test_every_field_of_the_world_is_here():
 # ------------------------------------------------------------------------------------------------- the package's run
 
 
+@partial(jax.jit, static_argnames=("shape", "horizon", "clients", "arms", "catalog"))
 def problem_of(key, world, *, clients=M, arms=K, shape=None, horizon=T, catalog=CATALOG):
     return sample_problem(
         key,
@@ -140,10 +141,15 @@ def problem_of(key, world, *, clients=M, arms=K, shape=None, horizon=T, catalog=
     )
 
 
-@partial(jax.jit, static_argnames=("shape", "horizon", "clients", "arms", "catalog"))
+@jax.jit
+def run_on(problem, algorithm, key, rounds):
+    return algorithm.run(key, problem, rounds)
+
+
 def run(algorithm, world, arms_key, play_key, horizon=T, **sizes):
+    """In two programs, as all learners of a world share the first."""
     problem = problem_of(arms_key, world, horizon=horizon, **sizes)
-    return algorithm.run(play_key, problem, jnp.arange(1.0, horizon + 1))
+    return run_on(problem, algorithm, play_key, jnp.arange(1.0, horizon + 1))
 
 
 def keys_of(seed):
