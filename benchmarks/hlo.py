@@ -30,7 +30,8 @@ FREE = (
 )
 OWN = "__gpu$xla.gpu.triton"
 GEMMS = ("__cublas$gemm", "__cublas$lt$matmul")
-NO_CALL = ("AllocateBuffer", "Sharding")  # custom calls that run nothing
+# Custom calls that run nothing; the last is an array whose slices were brought beside a TPU's processor one by one.
+NO_CALL = ("AllocateBuffer", "Sharding", "ConcatBitcast")
 HOST_MEMORY = re.compile(r"S\(5\)")
 
 

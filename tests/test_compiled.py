@@ -130,6 +130,14 @@ def test_transfers_are_found_in_the_loop_in_which_they_are(line, where, told):
     assert not getattr(program, where)
 
 
+@pytest.mark.parametrize("target", hlo.NO_CALL)
+def test_a_call_that_runs_nothing_is_none(target):
+    line = f'%t = f32[8]{{0}} custom-call(%row), custom_call_target="{target}"'
+    assert hlo.read(PROGRAM.replace("  ROOT %next =", f"  {line}\n  ROOT %next =")) == hlo.read(PROGRAM)
+    other = hlo.read(PROGRAM.replace("  ROOT %next =", f"  {line.replace(target, 'Cholesky')}\n  ROOT %next ="))
+    assert list(other.loops[0].calls) == ["Cholesky f32[1,8]"]
+
+
 def test_float64_is_found():
     assert not hlo.has_float64(PROGRAM)
     assert hlo.has_float64(PROGRAM.replace("%twice = f32[1,8]", "%twice = f64[1,8]"))
