@@ -163,8 +163,7 @@ class _Reader:
         body = self.computations[computation]
         for x in body.values():
             if x.opcode == "while":
-                turns = re.search(r'known_trip_count":\{"n":"(\d+)"', x.rest)
-                inner = Loop(self.frames.name(x.rest), turns=int(turns[1]) if turns else None)
+                inner = Loop(self.frames.name(x.rest), turns=self._turns(x, body))
                 self._fill(inner, x.attribute("condition") or "")
                 loop.inside.append(self._fill(inner, x.attribute("body") or ""))
             elif x.opcode == "conditional":
@@ -182,6 +181,26 @@ class _Reader:
             if HOST_MEMORY.search(x.shape) and x.opcode not in NO_KERNEL:
                 loop.host[x.opcode] += 1
         return loop
+
+    def _turns(self, x: Instruction, around: dict[str, Instruction]) -> int | None:
+        """Of a loop: as the compiler tells or, if it does not, as for TPUs, of a counter that goes up by one."""
+        if told := re.search(r'known_trip_count":\{"n":"(\d+)"', x.rest):
+            return int(told[1])
+        condition, body = (self.computations[x.attribute(part) or ""] for part in ("condition", "body"))
+        test = _root(condition)
+        if test.opcode != "compare" or test.attribute("direction") != "LT":
+            return None
+        counter, end = condition[test.operands[0]], _number(condition, test.operands[1])
+        if counter.opcode != "get-tuple-element" or end is None:
+            return None
+        place = int(counter.attribute("index") or 0)
+        start = _number(around, _element(around, x.operands[0], place))
+        step = body.get(_element(body, _root(body).name, place))
+        if start is None or step is None or step.opcode != "add" or _number(body, step.operands[1]) != 1:
+            return None
+        before = body[step.operands[0]]
+        counts = before.opcode == "get-tuple-element" and before.attribute("index") == str(place)
+        return end - start if counts else None
 
     def _runs_more(self, x: Instruction) -> bool:
         return (x.attribute("calls") or "") in self.computations
@@ -293,9 +312,30 @@ def _instruction(line: str) -> Instruction:
     inside = right[opening + 1 : closing]
     opcode = right[:opening]
     operands: tuple[str, ...] = tuple(re.findall(r"%([\w.\-]+)", inside))
-    if opcode == "parameter":
+    if opcode in ("parameter", "constant"):
         operands = (inside,)
     return Instruction(name.lstrip("%"), shape, opcode, operands, right[closing + 1 :], root)
+
+
+def _root(computation: dict[str, Instruction]) -> Instruction:
+    return next(x for x in computation.values() if x.root)
+
+
+def _element(computation: dict[str, Instruction], name: str, place: int) -> str:
+    """What a tuple has at a place, wherever it was copied from."""
+    pair = computation[name]
+    found = pair.operands[place] if pair.opcode == "tuple" else ""
+    while found in computation and computation[found].opcode == "copy":
+        found = computation[found].operands[0]
+    return found
+
+
+def _number(computation: dict[str, Instruction], name: str) -> int | None:
+    """The integer that a constant is."""
+    x = computation.get(name)
+    if x is None or x.opcode != "constant" or not re.match(r"[su]32\[\]", x.shape):
+        return None
+    return int(x.operands[0])
 
 
 def _closing(text: str, opening: int) -> int:

@@ -130,6 +130,37 @@ def test_transfers_are_found_in_the_loop_in_which_they_are(line, where, told):
     assert not getattr(program, where)
 
 
+COUNTED = {  # the loop of a compiler that does not tell its turns: a counter from 2 to 9
+    "tuple(%i, %after)": "tuple(%copy.1, %after)",
+    "  %row =": "  %one = s32[] constant(1)\n  %up = s32[] add(%i, %one)\n  %copy.1 = s32[] copy(%up)\n  %row =",
+    "tuple(%n, %x)": "tuple(%first, %x)",
+    "%n = s32[] parameter(2)": "%n = s32[] parameter(2)\n  %first = s32[] constant(2)",
+    "  ROOT %yes = pred[] constant(true)": "  %c = s32[] get-tuple-element(%state.1), index=0\n"
+    "  %end = s32[] constant(9)\n  ROOT %yes = pred[] compare(%c, %end), direction=LT",
+    ', backend_config={"known_trip_count":{"n":"8"}}': "",
+}
+
+
+@pytest.mark.parametrize(
+    ("change", "turns"),
+    [
+        ({}, 7),
+        ({"direction=LT": "direction=NE"}, None),
+        ({"%one = s32[] constant(1)": "%one = s32[] constant(2)"}, None),
+        ({"%end = s32[] constant(9)": "%end = s32[] get-tuple-element(%state.1), index=0"}, None),
+        ({"tuple(%first, %x)": "tuple(%n, %x)"}, None),
+        ({"add(%i, %one)": "add(%one, %one)"}, None),
+    ],
+)
+def test_turns_are_those_of_a_counter_where_nobody_tells_them(change, turns):
+    text = PROGRAM
+    for old, new in (*COUNTED.items(), *change.items()):
+        assert old in text
+        text = text.replace(old, new)
+    (loop,) = hlo.read(text).loops
+    assert loop.turns == turns
+
+
 @pytest.mark.parametrize("target", hlo.NO_CALL)
 def test_a_call_that_runs_nothing_is_none(target):
     line = f'%t = f32[8]{{0}} custom-call(%row), custom_call_target="{target}"'
