@@ -123,7 +123,7 @@ def test_every_field_of_the_world_is_here():
 # ------------------------------------------------------------------------------------------------- the package's run
 
 
-@partial(jax.jit, static_argnames=("shape", "horizon", "clients", "arms", "catalog"))
+@partial(jax.jit, static_argnames=("shape", "clients", "arms", "catalog"))
 def problem_of(key, world, *, clients=M, arms=K, shape=None, horizon=T, catalog=CATALOG):
     return sample_problem(
         key,
