@@ -194,8 +194,8 @@ class _Reader:
         if counter.opcode != "get-tuple-element" or end is None:
             return None
         place = int(counter.attribute("index") or 0)
-        start = _number(around, _element(around, x.operands[0], place))
-        step = body.get(_element(body, _root(body).name, place))
+        start = _number(around, _element(around, around[x.operands[0]], place))
+        step = body.get(_element(body, _root(body), place))
         if start is None or step is None or step.opcode != "add" or _number(body, step.operands[1]) != 1:
             return None
         before = body[step.operands[0]]
@@ -292,8 +292,7 @@ class _Reader:
                 return size(body[y.operands[-1]].shape)
             return size(y.shape)
 
-        root = next(y for y in body.values() if y.root)
-        return read + min(written(root.name), size(x.shape))
+        return read + min(written(_root(body).name), size(x.shape))
 
 
 def _scalar(x: Instruction) -> bool:
@@ -321,10 +320,9 @@ def _root(computation: dict[str, Instruction]) -> Instruction:
     return next(x for x in computation.values() if x.root)
 
 
-def _element(computation: dict[str, Instruction], name: str, place: int) -> str:
-    """What a tuple has at a place, wherever it was copied from."""
-    pair = computation[name]
-    found = pair.operands[place] if pair.opcode == "tuple" else ""
+def _element(computation: dict[str, Instruction], x: Instruction, place: int) -> str:
+    """What a tuple has at a place, wherever it was copied from; "" of anything else."""
+    found = x.operands[place] if x.opcode == "tuple" else ""
     while found in computation and computation[found].opcode == "copy":
         found = computation[found].operands[0]
     return found

@@ -10,7 +10,6 @@ SMALLER = {  # an expression, and what stands in its place
     r"horizon=\d{4,}": "horizon=300",
     r"arms=(100|50)\b": "arms=10",
     r"arms=\[100, 200\]": "arms=[10, 20]",
-    r"in line_up\(\)": "in line_up()[:6]",
     r"\[fb.FedConPE\(\), fb.LinUCB\(\)\], trials=128, users=20": "[fb.LinUCB()], trials=9, users=4",
 }
 

@@ -17,7 +17,8 @@ from fedbandit_jax.linalg.sampling import many_uniforms
 from fedbandit_jax.worlds.stage import uniforms
 from fedbandit_jax.worlds.world import normal
 from tests import reference
-from tests.algorithms.test_rounds import CATALOG, arms_pulled, make_problem, noise_of, run
+from tests.algorithms.runs import run
+from tests.algorithms.test_rounds import CATALOG, arms_pulled, make_problem, noise_of
 
 ROUNDS, SEED = 700, 8
 J, D = CATALOG.key_terms.shape

@@ -15,6 +15,7 @@ from fedbandit_jax.clocks.phases import Clock
 from fedbandit_jax.linalg.eigenvalues import eigenpairs
 from fedbandit_jax.worlds.problem import Problem, sample_problem
 from tests import reference
+from tests.algorithms.runs import run
 
 CATALOG = fb.datasets.synthetic(seed=3, dim=6, num_arms=80, num_key_terms=25, num_users=8)
 sample = jax.jit(sample_problem, static_argnames=("max_clients", "max_arms"))
@@ -46,11 +47,6 @@ carry_out = jax.jit(lambda algorithm, *given: algorithm.carry_out(*given))
 def play_phase(algorithm, key, problem, clock, state):
     plan = make_plan(algorithm, key, problem, clock, state)
     return plan, *carry_out(algorithm, plan, problem, clock, state)
-
-
-@jax.jit
-def run(algorithm, key, problem, checkpoints):
-    return algorithm.run(key, problem, checkpoints)
 
 
 def play_by_phases(algorithm, key, problem):

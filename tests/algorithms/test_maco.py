@@ -7,7 +7,8 @@ import pytest
 
 import fedbandit_jax as fb
 from tests import reference
-from tests.algorithms.test_fedconpe import CATALOG, Replay, make_problem, play_by_phases, run
+from tests.algorithms.runs import run
+from tests.algorithms.test_fedconpe import CATALOG, Replay, make_problem, play_by_phases
 
 D = CATALOG.dim
 T = 4000

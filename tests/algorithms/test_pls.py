@@ -14,6 +14,7 @@ from fedbandit_jax.worlds.problem import sample_problem
 from fedbandit_jax.worlds.stage import BLOCK, uniforms
 from fedbandit_jax.worlds.world import normal
 from tests import reference
+from tests.algorithms.runs import run
 
 DIM = 4
 MESSAGES = ("uploads", "downloads", "scalars_up", "scalars_down", "bits_up", "bits_down")
@@ -48,11 +49,6 @@ def make_problem(seed=0, *, clients=3, arms=9, noise=0.3, horizon=1500, shape=No
         user=1,
         user_bound=CATALOG.user_bound,
     )
-
-
-@jax.jit
-def run(algorithm, key, problem, checkpoints):
-    return algorithm.run(key, problem, checkpoints)
 
 
 def play(algorithm, problem, seed=3):

@@ -19,6 +19,7 @@ from fedbandit_jax.worlds.problem import sample_problem
 from fedbandit_jax.worlds.stage import BLOCK, uniforms
 from fedbandit_jax.worlds.world import normal
 from tests import reference
+from tests.algorithms.runs import run
 
 CATALOG = fb.datasets.synthetic(seed=5, dim=6, num_arms=80, num_key_terms=25, num_users=8, user_norm="unit")
 ROUNDS = 2000
@@ -38,11 +39,6 @@ def make_problem(seed, *, clients=2, arms=12, noise=0.3, horizon=ROUNDS, shape=N
         max_clients=shape[0],
         max_arms=shape[1],
     )
-
-
-@jax.jit
-def run(algorithm, key, problem, checkpoints):
-    return algorithm.run(key, problem, checkpoints)
 
 
 @lru_cache  # drawn one by one, and the same for all learners

@@ -19,6 +19,7 @@ from fedbandit_jax.worlds.problem import ARRIVALS, USERS, sample_problem
 from fedbandit_jax.worlds.stage import arrivals, uniforms
 from fedbandit_jax.worlds.world import normal
 from tests import reference
+from tests.algorithms.runs import run
 
 M, K, T, USER, NOISE = 3, 5, 300, 2, 0.3
 QUESTIONS = 40
@@ -141,15 +142,10 @@ def problem_of(key, world, *, clients=M, arms=K, shape=None, horizon=T, catalog=
     )
 
 
-@jax.jit
-def run_on(problem, algorithm, key, rounds):
-    return algorithm.run(key, problem, rounds)
-
-
-def run(algorithm, world, arms_key, play_key, horizon=T, **sizes):
+def draw_and_run(algorithm, world, arms_key, play_key, horizon=T, **sizes):
     """In two programs, as all learners of a world share the first."""
     problem = problem_of(arms_key, world, horizon=horizon, **sizes)
-    return run_on(problem, algorithm, play_key, jnp.arange(1.0, horizon + 1))
+    return run(algorithm, play_key, problem, jnp.arange(1.0, horizon + 1))
 
 
 def keys_of(seed):
@@ -159,7 +155,7 @@ def keys_of(seed):
 def play(algorithm, world, seed=0, **sizes):
     """Curves at every round, in float64."""
     with jax.enable_x64(True):
-        trace = run(algorithm.prepare(sizes.get("horizon", T)), world, *keys_of(seed), **sizes)
+        trace = draw_and_run(algorithm.prepare(sizes.get("horizon", T)), world, *keys_of(seed), **sizes)
         return jax.tree.map(np.asarray, trace)
 
 
@@ -416,7 +412,7 @@ def check_neighbours(algorithm, world, plain, padded):
     with jax.enable_x64(True):
         keys = jnp.stack([keys_of(0), keys_of(1)], axis=1)
         ready = algorithm.prepare(plain.get("horizon", T))
-        batch = jax.vmap(partial(run, ready, world, **plain | padded))(*keys)
+        batch = jax.vmap(partial(draw_and_run, ready, world, **plain | padded))(*keys)
     for seed in (0, 1):
         alone = play(algorithm, world, seed, **plain)
         for name in METRICS:
@@ -473,7 +469,7 @@ def test_the_engine_plays_the_same(world, learner, monkeypatch):
     ).to_pandas()
     with jax.enable_x64(True):
         key = jax.random.fold_in(jax.random.fold_in(jax.random.key(6), USER), 1)
-        whole = run(LEARNERS[learner].prepare(T), WORLDS[world], *jax.random.split(key))
+        whole = draw_and_run(LEARNERS[learner].prepare(T), WORLDS[world], *jax.random.split(key))
     for name in METRICS:
         np.testing.assert_allclose(table[name], getattr(whole, name), rtol=1e-7, atol=1e-9, err_msg=name)
 
@@ -484,7 +480,7 @@ def test_clicks_are_the_same_in_both_precisions():
     curves = []
     for wide in (False, True):
         with jax.enable_x64(wide):
-            curves.append([np.asarray(run(algorithm, world, *pair).regret) for pair in keys])
+            curves.append([np.asarray(draw_and_run(algorithm, world, *pair).regret) for pair in keys])
     close = np.isclose(*curves, rtol=1e-4).all(axis=1)
     assert curves[0][0].dtype == np.float32
     assert close.mean() >= 0.8
