@@ -10,6 +10,7 @@ A share near 95 % of 20,000 trials has a standard error of 0.15 %.
 from collections.abc import Sequence
 
 import numpy as np
+from scipy.special import ndtr, ndtri
 
 from fedbandit_jax.papers import verdict
 from fedbandit_jax.results import statistics
@@ -24,6 +25,9 @@ NAMES = {False: "normal", True: "lognormal"}
 COLUMNS = ("summary", 'summary "t"', 'summary "log"', "compare", "exponent", "compare before", "exponent before")
 SHAPES = {"normal 0.25": 0.25, "lognormal 0.4": 0.4, "lognormal 0.8": 0.8, "lognormal 1.2": 1.2, "exponential": 1.0}
 RESAMPLES = 499
+HARD = ("lognormal 1.2", "lognormal 2.0", "one in 20 loses 20 times", "left-skewed 0.5", "left-skewed 0.8")
+# Spreads of the logarithms of two learners' users, and the correlation of these logarithms.
+PAIRS = ((0.8, 0.8, 0.9), (2.0, 2.0, 0.9), (2.0, 1.0, 0.9), (1.0, 2.0, 0.9), (1.2, 0.3, 0.5))
 
 
 def unit_means(
@@ -42,12 +46,17 @@ def unit_means(
 
 
 def held(low: np.ndarray, high: np.ndarray, truth: float) -> float:
-    """The share of intervals with the truth in them."""
-    return float(((low <= truth) & (truth <= high)).mean())
+    """The share of intervals that do not leave out the truth; a mean that is refused one, NaN, misleads nobody."""
+    return 1 - float(((low > truth) | (truth > high)).mean())
+
+
+def refused(low: np.ndarray) -> float:
+    """The share of trials without an interval, as too few users carry the mean."""
+    return float(np.isnan(low).mean())
 
 
 def coverage(users: int, seeds: int, skew: bool, trials: int = TRIALS) -> dict[str, float]:
-    """The share of 95 % intervals that hold the truth, of the summary, compare and exponent."""
+    """The share of 95 % intervals that do not leave out the truth, of the summary, compare and exponent."""
     rng = np.random.default_rng(0)
     one = unit_means(rng, [1.0], users, seeds, trials, skew)[..., 0].T
     two = unit_means(rng, [RATIO, 1.0], users, seeds, trials, skew)
@@ -59,10 +68,9 @@ def coverage(users: int, seeds: int, skew: bool, trials: int = TRIALS) -> dict[s
         for before in (False, True):
             for units, weights, truth in contrasts:
                 value = np.log(units.mean(axis=1)) @ weights
-                half = statistics.log_half_width(units, weights)
-                if before:
-                    half = statistics.t_quantile(users) * statistics.log_error(units, weights)
-                found.append(held(value - half, value + half, truth))
+                half = statistics.t_quantile(users) * statistics.log_error(units, weights)
+                low, high = (-half, half) if before else statistics.log_ends(units, weights)
+                found.append(held(value + low, value + high, truth))
     return dict(zip(COLUMNS, found, strict=True))
 
 
@@ -77,8 +85,6 @@ def drawn(shape: str, users: int, trials: int) -> np.ndarray:
 
 def bootstrap_ends(units: np.ndarray) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     """What resampling gives in place of `mean_ends`: the bootstrap-t, and BCa (Efron's, as scipy.stats has it)."""
-    from scipy.special import ndtr, ndtri
-
     n, trials = units.shape
     shares = np.random.default_rng(0).multinomial(n, np.full(n, 1 / n), size=RESAMPLES) / n
     mean, means = units.mean(axis=0), shares @ units
@@ -104,7 +110,7 @@ def shapes(users: int, trials: int = 4000) -> dict[str, dict[str, tuple[float, f
         ways = {name: statistics.mean_ends(units, mean, name) for name in statistics.INTERVALS} | bootstrap_ends(units)
         low, high = ways["t"]
         for name, ends in ways.items():
-            length = float(np.median((ends[1] - ends[0]) / (high - low)))
+            length = float(np.nanmedian((ends[1] - ends[0]) / (high - low)))
             found.setdefault(name, {})[shape] = held(*ends, 1.0), length
     return found
 
@@ -118,8 +124,8 @@ def refuted(users: int, baselines: int, confidence: float, skew: bool = False, t
     for _ in range(baselines):
         units = unit_means(rng, clients, users, 1, trials, skew)
         exponent = np.log(units.mean(axis=1)) @ weights
-        half = statistics.log_half_width(units, weights, confidence)
-        said |= np.abs(exponent - 1) - verdict.TOLERANCE > half
+        low, high = statistics.log_ends(units, weights, confidence)
+        said |= (exponent + low > 1 + verdict.TOLERANCE) | (exponent + high < 1 - verdict.TOLERANCE)
     return float(said.mean())
 
 
@@ -140,11 +146,81 @@ def falsely_decided(
         units = np.array([RATIO, 1.0]) * np.maximum(1 + user + total / seeds, 1e-3)
         confidence = verdict.confidence_of_look(k, last=k == len(looks)) if spend else statistics.CONFIDENCE
         value = np.log(units.mean(axis=1)) @ weights - np.log(RATIO)
-        said |= np.abs(value) > statistics.log_half_width(units, weights, confidence)
+        low, high = statistics.log_ends(units, weights, confidence)
+        said |= (value + low > 0) | (value + high < 0)
     return float(said.mean())
 
 
+def hard_users(case: str, users: int, trials: int) -> tuple[np.ndarray, float, float]:
+    """Users for whom intervals of means are hard, (users, trials), with their true mean and median."""
+    rng = np.random.default_rng(4)
+    z = rng.normal(size=(users, trials))
+    if case == "one in 20 loses 20 times":
+        # Factors of 1 and 20 do not overlap, so that the median is the 0.5 / 0.95 quantile of the former.
+        rare = rng.random((users, trials)) < 0.05
+        return np.where(rare, 20, 1) * np.exp(0.2 * z - 0.02), 1.95, float(np.exp(0.2 * ndtri(0.5 / 0.95) - 0.02))
+    spread = float(case.split()[-1])
+    skewed = np.exp(spread * z)
+    if case.startswith("lognormal"):
+        return skewed, float(np.exp(spread**2 / 2)), 1.0
+    top = 12.0  # left-skewed: what is left of it
+    return top - skewed, top - float(np.exp(spread**2 / 2)), top - 1.0
+
+
+def hard_means(case: str, users: int, trials: int = TRIALS) -> dict[str, float]:
+    """How `summary` does: means that are refused an interval, and shares of experiments that do not mislead."""
+    units, mean, median = hard_users(case, users, trials)
+    low, high = statistics.mean_ends(units, units.mean(axis=0))
+    of_t = statistics.mean_ends(units, units.mean(axis=0), "t")
+    ends = np.array([statistics.median_interval(column)[1:] for column in units.T[:2000]])
+    return {
+        "no interval": refused(low),
+        "mean": held(low, high, mean),
+        'mean "t"': held(*of_t, mean),
+        "median": held(*ends.T, median) if users > 5 else float("nan"),
+    }
+
+
+def hard_pairs(case: tuple[float, float, float], users: int, trials: int = TRIALS) -> dict[str, float]:
+    """How `compare` does, for learners whose users have these spreads of logarithms, with this correlation."""
+    rng = np.random.default_rng(5)
+    one, other, correlation = case
+    z = rng.normal(size=(2, trials, users))
+    second = correlation * z[0] + np.sqrt(1 - correlation**2) * z[1]
+    units = np.stack([RATIO * np.exp(one * z[0]), np.exp(other * second)], axis=-1)
+    weights = np.array([1.0, -1.0])
+    truth = float(np.log(RATIO) + (one**2 - other**2) / 2)
+    value = np.log(units.mean(axis=1)) @ weights
+    low, high = (value + end for end in statistics.log_ends(units, weights))
+    # log(ours / theirs) is normal, so that the share of users for which it is negative and its mean are known.
+    spread = np.sqrt(one**2 + other**2 - 2 * correlation * one * other)
+    share = float(ndtr(-np.log(RATIO) / spread))
+    better = np.array([list(statistics.better_for(pair).values())[2:] for pair in units[:2000]])
+    typical = np.array([list(statistics.typical_below(pair).values())[1:] for pair in units[:2000]])
+    return {
+        "no interval": refused(low),
+        "percent_below": held(low, high, truth),
+        "better_for": held(*better.T, share),
+        "typical_below": held(*typical.T, 100 * (1 - RATIO)),
+    }
+
+
+def print_hard_cases() -> None:
+    for title, cases, judge in (("summary", HARD, hard_means), ("compare", PAIRS, hard_pairs)):
+        names = tuple(judge(cases[0], 5, 10))
+        print(
+            f"\n{title}, users that differ by factors: shares of experiments\n\n| users | case | {' | '.join(names)} |"
+        )
+        print("| --- " * (2 + len(names)) + "|")
+        for case in cases:
+            for users in (5, 6, 10, 20, 40):
+                found = judge(case, users)
+                told = case if isinstance(case, str) else "spreads {} and {}, correlation {}".format(*case)
+                print(f"| {users} | {told} | {' | '.join(f'{share:.1%}' for share in found.values())} |")
+
+
 def main() -> None:
+    print_hard_cases()
     for skew in (False, True):
         print(f"\n{NAMES[skew]} users: intervals that hold the truth\n\n| users | seeds | {' | '.join(COLUMNS)} |")
         print("| --- " * (2 + len(COLUMNS)) + "|")

@@ -13,7 +13,7 @@ from fedbandit_jax import _checks
 from fedbandit_jax.cli.data import DATA_HELP
 from fedbandit_jax.clocks.base import Algorithm
 from fedbandit_jax.engine.sweep import make_sweep
-from fedbandit_jax.results.numbers import number
+from fedbandit_jax.results.numbers import number, reason
 
 console = Console()
 OTHERS = {"conversations": "questions", "communication": "scalars", "theta_error": "error"}
@@ -104,10 +104,10 @@ def show_table(results: fb.Results) -> None:
     table = Table(title="At the last round, means")
     for heading in ("", "regret", "95 % interval", *OTHERS.values()):
         table.add_column(heading, justify="right" if heading else "left", no_wrap=True)
-    regret = results.summary().set_index("label")
+    regret = results.summary(columns="all").set_index("label")
     others = [results.summary(metric).set_index("label")["mean"] for metric in OTHERS]
     for label, row in regret.iterrows():
-        interval = f"[{number(row['low'])}, {number(row['high'])}]" if row["low"] == row["low"] else ""
+        interval = f"[{number(row['low'])}, {number(row['high'])}]" if row["low"] == row["low"] else reason(row)
         table.add_row(str(label), number(row["mean"]), escape(interval), *(number(column[label]) for column in others))
     console.print(table)
 
@@ -120,10 +120,10 @@ def show_headline(results: fb.Results) -> None:
     played = set(results.final()["label"])
     if not played & set(BASELINES):
         return
-    table = results.compare(US)
+    table = results.compare(US, columns="all")
     table = table[table["other"].isin(BASELINES)]
     best = table.loc[table["percent_below"].idxmin()]
-    told = apart(*(best[name] for name in ("percent_below", "low", "high", "other")))
+    told = apart(best, best["other"])
     those = "the paper's six baselines" if played >= set(BASELINES) else "the paper's baselines here"
     say(f"FedConPE's regret is {told}, the best of {those}.")
     if "SharedLinUCB" in played:

@@ -85,7 +85,7 @@ def sweep(
 def show_summary(results: fb.Results) -> None:
     """The final regret of the first cells; summary.csv has all."""
     summary = results.summary()
-    settings = [name for name in summary if name not in ("count", "mean", "low", "high")]
+    settings = list(summary.columns[: summary.columns.get_loc("count")])
     table = Table(title="Regret at the last round, mean and 95 % interval", title_justify="left")
     for name in (*settings, "runs", "regret"):
         table.add_column(name, justify="left" if name == "label" else "right")

@@ -116,9 +116,10 @@ def below(
 
     def judge(results: Results) -> Row:
         pairs = pairs_of(results, label, other, names)
-        value, low, high = percent_below(statistics.paired(pairs))
+        found = statistics.paired(pairs)
+        value, low, high = percent_below(found)
         told = f", {standard_errors(pairs):.1f} standard errors" if errors else ""
-        figure = f"{what} {apart(value, low, high, other)}{told}"
+        figure = f"{what} {apart(found, other)}{told}"
         return row(decide(low, high, least=0.0), value, low, high, figure)
 
     return Claim(f"{label}: {less(what)} than {other}", judge, why)
@@ -155,7 +156,7 @@ def below_all(label: str, others: Sequence[str], percent: float, text: str, why:
 
         verdict, worst = beaten_least(decide_each(comparisons, least=percent))
         value, low, high = percent_below(worst)
-        return row(verdict, value, low, high, f"regret {apart(value, low, high, worst['other'])}")
+        return row(verdict, value, low, high, f"regret {apart(worst, worst['other'])}")
 
     return Claim(text, judge, why)
 
@@ -164,8 +165,9 @@ def changes(label: str, other: str, least: float, most: float, text: str, why: s
     """The final regret lies between so many percent below another's, paired; negative ones are above it."""
 
     def judge(results: Results) -> Row:
-        value, low, high = percent_below(statistics.paired(pairs_of(results, label, other, ["regret"])))
-        return row(decide(low, high, least, most), value, low, high, f"regret {apart(value, low, high, other)}")
+        found = statistics.paired(pairs_of(results, label, other, ["regret"]))
+        value, low, high = percent_below(found)
+        return row(decide(low, high, least, most), value, low, high, f"regret {apart(found, other)}")
 
     return Claim(text, judge, why)
 

@@ -4,7 +4,9 @@ A claim holds if the whole interval of what was measured, of 95 % unless said, c
 interval falls short of it, and is undecided otherwise. A claim about every baseline holds if it holds for each, and
 does not if it fails for one. One of several decides there, so that it fails only by an interval widened for their
 number: what is true of all is refuted no more often than what is true of one. Users are the units of these intervals:
-they speak of other users of the same data too.
+they speak of other users of the same data too. Where a few users carry most of a mean there is no interval, and the
+claim is undecided. The figure of a comparison therefore also counts the users for which it goes that way, with an exact
+interval of their share, which no user can outweigh.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -16,6 +18,7 @@ import pandas as pd
 from fedbandit_jax.clocks.schedule import Schedule
 from fedbandit_jax.papers.fedconpe import BASELINES, Experiment
 from fedbandit_jax.results import statistics
+from fedbandit_jax.results.numbers import share_in_words
 from fedbandit_jax.results.results import Results
 
 HOLDS, FAILS, UNDECIDED = "holds", "does not hold", "undecided"
@@ -125,7 +128,7 @@ def judge_below(
     """
 
     def comparisons(confidence: float) -> pd.DataFrame:
-        table = results.compare(US, metric, confidence)
+        table = results.compare(US, metric, confidence, columns="all")
         return table[table["other"].isin(BASELINES)]
 
     table = decide_each(comparisons, least=percent, confidence=confidence)
@@ -138,7 +141,7 @@ def judge_below(
         "low": low,
         "high": high,
         "least": float(table["percent_below"].min()),
-        "figure": f"{what} {apart(value, low, high, worst['other'])}",
+        "figure": f"{what} {apart(worst, worst['other'])}",
     }
 
 
@@ -154,13 +157,20 @@ def percent_below(found: Mapping[str, Any] | pd.Series) -> tuple[float, float, f
     return float(found["percent_below"]), float(found["low"]), float(found["high"])
 
 
-def apart(value: float, low: float, high: float, other: str) -> str:
-    """How far below another's, in percent, or above; many times as much where it is."""
+def apart(found: Mapping[str, Any] | pd.Series, other: str) -> str:
+    """A paired comparison in words: percent below another's or above, or many times as much, and for how many users."""
+    value, low, high = percent_below(found)
     if value <= -100:
-        return f"{1 - value / 100:,.1f} times {other}'s [{1 - high / 100:,.1f}, {1 - low / 100:,.1f}]"
-    if value < 0:
-        return f"{-value:,.1f} % above {other}'s [{-high:,.1f}, {-low:,.1f}]"
-    return f"{value:,.1f} % below {other}'s [{low:,.1f}, {high:,.1f}]"
+        told, ends = f"{1 - value / 100:,.1f} times {other}'s", (1 - high / 100, 1 - low / 100)
+    elif value < 0:
+        told, ends = f"{-value:,.1f} % above {other}'s", (-high, -low)
+    else:
+        told, ends = f"{value:,.1f} % below {other}'s", (low, high)
+    if np.isfinite(ends).all():
+        told += f" [{ends[0]:,.1f}, {ends[1]:,.1f}]"
+    elif found["note"]:
+        told += f" ({found['note']})"
+    return f"{told}, lower for {share_in_words(found, 'users')}"
 
 
 def judge_accuracy(experiment: Experiment, results: Results, confidence: float = statistics.CONFIDENCE) -> Row:
@@ -191,7 +201,7 @@ def judge_questions(results: Results, schedule: str, confidence: float = statist
         "value": value,
         "low": low,
         "high": high,
-        "figure": f"{value:,.0f} questions a client [{low:,.0f}, {high:,.0f}], against {allowed:,.0f}",
+        "figure": f"{value:,.0f} questions a client{ends(low, high, ',.0f')}, against {allowed:,.0f}",
     }
 
 
@@ -243,8 +253,13 @@ def exponent_figure(found: pd.Series, more: str = "") -> Row:
         "value": value,
         "low": low,
         "high": high,
-        "figure": f"exponent {value:.2f} [{low:.2f}, {high:.2f}]{more}",
+        "figure": f"exponent {value:.2f}{ends(low, high, '.2f')}{more}",
     }
+
+
+def ends(low: float, high: float, form: str) -> str:
+    """An interval behind its value, or that there is none."""
+    return f" [{low:{form}}, {high:{form}}]" if np.isfinite([low, high]).all() else " (no interval)"
 
 
 def explain(results: Results, runs: int = 100) -> str:

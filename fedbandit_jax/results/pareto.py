@@ -72,20 +72,22 @@ def signs(table: pd.DataFrame, confidence: float) -> np.ndarray:
 
 
 def known_signs(units: np.ndarray, confidence: float) -> np.ndarray:
-    """Of pairs of means whose units are (pairs, units, 2).
+    """Signs of the differences of pairs of means whose units are (pairs, units, 2); NaN if not known.
 
-    By the interval of the ratio, as users may differ by factors, or of the difference where there is none. Of counts,
-    which are never negative, more than nothing is known to be more.
+    By the interval of the ratio, as users may differ by factors, or of the difference where there is none; not known
+    if too few units carry a mean. Of counts, which are never negative, more than nothing is known to be more.
     """
     means, least = units.mean(axis=1), units.min(axis=1)
     with np.errstate(divide="ignore", invalid="ignore"):
         middle = np.log(means[:, 0] / means[:, 1])
-        half = statistics.log_half_width(units, np.array([1.0, -1.0]), confidence)
+        low, high = statistics.log_ends(units, np.array([1.0, -1.0]), confidence)
     difference = units[..., 0] - units[..., 1]
-    plain = ~np.isfinite(middle) | ~np.isfinite(half)
+    half = statistics.half_width(difference, axis=1, confidence=confidence)
+    half = np.where(statistics.too_few_carry(units).any(axis=1), np.nan, half)
+    plain = ~np.isfinite(middle) | ~np.isfinite(low)
     middle = np.where(plain, difference.mean(axis=1), middle)
-    half = np.where(plain, statistics.half_width(difference, axis=1, confidence=confidence), half)
-    found = np.where(np.abs(middle) > half, np.sign(middle), np.nan)
+    low, high = middle + np.where(plain, -half, low), middle + np.where(plain, half, high)
+    found = np.where(low > 0, 1.0, np.where(high < 0, -1.0, np.nan))
     nothing = (units == 0).all(axis=1) & (units.shape[1] > 1)
     one_has = nothing.any(axis=1) & (means > 0).any(axis=1) & (least >= 0).all(axis=1)
     found = np.where(one_has, np.sign(means[:, 0] - means[:, 1]), found)

@@ -82,9 +82,9 @@ class Plots:
     ) -> Axes:
         """A metric against the round, a line per setting.
 
-        The mean with its 95 % interval, or for band="quantiles" the median between the 10 % and 90 % quantiles of
-        the runs. Several algorithms on a grid have a panel for each place, such as clients=4, unless `ax` is given;
-        returned is the first, and `.figure.axes` are all.
+        The mean with its 95 % interval, where there is one (see `Results.summary`), or for band="quantiles" the median
+        between the 10 % and 90 % quantiles of the runs. Several algorithms on a grid have a panel for each place, such
+        as clients=4, unless `ax` is given; returned is the first, and `.figure.axes` are all.
         """
         _checks.choice("metric", metric, self.results.metrics)
         _checks.choice("band", band, BANDS)

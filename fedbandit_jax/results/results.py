@@ -11,7 +11,7 @@ from pandas.api.types import is_object_dtype
 
 from fedbandit_jax import _checks
 from fedbandit_jax.results import diagnostics, pareto, selection, statistics
-from fedbandit_jax.results.numbers import Table
+from fedbandit_jax.results.numbers import Table, share_in_words
 
 if TYPE_CHECKING:
     from fedbandit_jax.results.plots import Plots
@@ -74,20 +74,35 @@ class Results:
         columns: str = "few",
         confidence: float = statistics.CONFIDENCE,
     ) -> pd.DataFrame:
-        """Count, mean and 95 % or other interval of a final metric per setting.
+        """Mean of a final metric and its 95 % or other interval, per setting.
 
-        The interval "t" is mean ± t s / sqrt(U) of the U users' means. "auto" is that too where users are alike or
-        fewer than five; the more they differ, the further it reaches above the mean, as then the largest are seldom
-        among those played. "log" is the t-interval of the mean's logarithm, by the jackknife. Of the settings it tells
-        the label and what varies; columns="all" tells every one, and the standard deviation.
+        Args:
+            metric: one of `metrics`.
+            interval: "t" is mean ± t s / sqrt(U) of the U users' means. "auto" is that too where users are alike or
+                fewer than five; the more they differ, the longer the side on which extreme users may be missing. It
+                gives no interval (NaN) where a few users carry most of the mean, as none could be trusted: `note` says
+                so. "log" is the t-interval of the mean's logarithm, by the jackknife.
+            columns: "few" are the label, what varies, count, mean, low and high, and if some mean has no interval also
+                the median over users, `median_low` and `median_high`, which hold the median of all users whatever
+                their distribution (from six users on), and `note`. "all" are these, every setting and the standard
+                deviation.
+            confidence: of the intervals.
+
+        Returns:
+            A table with a row per setting.
+
+        Example:
+            >>> results.summary("conversations", columns="all")  # doctest: +SKIP
         """
         _checks.choice("metric", metric, self.metrics)
         _checks.choice("interval", interval, statistics.INTERVALS)
         confidence = _checks.real("confidence", confidence, 0, 1, "()")
         groups = self.final().groupby(self.setting_columns(), dropna=False, sort=False)
         found = groups.apply(lambda g: statistics.mean_interval(g, metric, interval, confidence), include_groups=False)
-        told = [*selection.told_settings(self._curves, columns), *(c for c in found if columns == "all" or c != "sd")]
-        return Table(found.astype({"count": int}).reset_index()[told])
+        more = groups.apply(lambda g: statistics.median_and_note(g, metric, interval, confidence), include_groups=False)
+        few = [c for c in found if c != "sd"] + (list(more) if more["note"].any() else [])
+        told = [*selection.told_settings(self._curves, columns), *(few if columns == "few" else [*found, *more])]
+        return Table(found.astype({"count": int}).join(more).reset_index()[told])
 
     def quantiles(self, metric: str = "regret", levels: Sequence[float] = (0.1, 0.5, 0.9)) -> pd.DataFrame:
         """Quantiles of a metric over the runs of each setting, at every checkpoint: columns q10, q50, q90."""
@@ -149,8 +164,23 @@ class Results:
         """How many percent `label` lies below each other algorithm at the last round, with a 95 % or other interval.
 
         Paired: both play the same users, arm sets and seeds, and only runs that both have count. The intervals are
-        t-intervals over users: of the ratio's logarithm, as in `exponent`, and of the difference. columns="all" tells
-        also the label, all of the place, the pairs, and the `difference`, label's mean less the other's.
+        t-intervals over users: of the ratio's logarithm, as in `exponent`, and of the difference. `better_for` needs no
+        mean: for how many users `label` is lower, and the exact interval of the share of such users. Where a few users
+        carry most of a mean, the percentage has no interval (NaN); `note` says so, and `typical_below` tells how far
+        `label` lies below for a typical user, by the ratio of geometric means.
+
+        Args:
+            label: which algorithm.
+            metric: one of `metrics`.
+            confidence: of the intervals.
+            columns: "few", or "all" for the label, all of the place, the pairs, the `difference` (label's mean less
+                the other's), `better` and `worse` as counts, and the rest of the above.
+
+        Returns:
+            A table with a row per other algorithm and place.
+
+        Example:
+            >>> results.compare("FedConPE")  # doctest: +SKIP
         """
         _checks.choice("metric", metric, self.metrics)
         confidence = _checks.real("confidence", confidence, 0, 1, "()")
@@ -171,8 +201,11 @@ class Results:
                     found = statistics.paired(pairs, confidence)
                     rows.append(dict(zip(where, place, strict=True)) | {"label": label, "other": other} | found)
         table = pd.DataFrame(rows)
-        few = [*statistics.varied_places(final), "other", "percent_below", "low", "high"]
-        return Table(table[few] if columns == "few" and len(table) else table)
+        if columns == "all" or not len(table):
+            return Table(table)
+        few = [*statistics.varied_places(final), "other", "percent_below", "low", "high", "better_for"]
+        few += ["typical_below", "typical_low", "typical_high", "note"] if table["note"].any() else []
+        return Table(table.assign(better_for=[share_in_words(row) for row in rows])[few])
 
     def pareto(
         self,

@@ -12,6 +12,10 @@ from fedbandit_jax.results.labels import labels_of
 CONFIDENCE = 0.95
 INTERVALS = ("auto", "t", "log")
 ENOUGH = 5  # users, to correct intervals for their skew
+LEAST_TAIL = 1.1  # tail index of users from which a mean has an interval: below 1 there would be no mean
+TAIL_USERS = 10  # fewer tell nothing of a tail
+CALM = 0.5  # relative spread of users up to which a ratio of means is not corrected for skew
+ALIKE = 0.1  # skew corrections of two means that differ by less than this cancel in the logarithm of their ratio
 LEAST_SHARE = 1e-9  # of a mean: what the other users have less of than this, they do not have
 PLACES = ("dataset", "clients", "arms", "horizon", "noise")  # where algorithms meet, besides their world
 
@@ -36,20 +40,70 @@ def mean_ends(
     """Low and high ends of the intervals of means, whose units are (units, columns).
 
     "t" is mean ± half, "log" the t-interval of the mean's logarithm. "auto" is for users that may differ by factors:
-    with h = half / mean from mean e^-h to mean e^(h + 2/3 h min(h, 1)), which is t where they are alike. Few skewed
-    users seldom have the largest among them, and then spread and mean are both too small: so the upper end is further.
-    How far, simulation says (benchmarks/coverage.py). It is t for fewer than five users, and where one is negative.
+    with h = half / mean it reaches from mean e^(-h - 3 h g / sqrt(U)) to mean e^(h + 2/3 h min(h, 1)), where g is by
+    how much the users' skewness to the left exceeds 1/2; that is t where users are alike. A few skewed users rarely
+    include the extreme ones, and then spread and mean are both off to one side: so that side is longer. How long,
+    simulation says (benchmarks/coverage.py). It is t for fewer than five users, and where one is negative; and NaN
+    where too few users carry the mean (`too_few_carry`).
     """
     half = half_width(units, confidence=confidence)
     if interval == "log":
         half = t_quantile(len(units), confidence) * log_error(units.T[..., None], np.ones(1))
         return mean * np.exp(-half), mean * np.exp(half)
-    if interval == "t" or len(units) < ENOUGH:
-        return mean - half, mean + half
-    positive = (mean > 0) & (units.min(axis=0) >= 0)
-    h = np.where(positive, half, 0) / np.where(positive, mean, 1)
-    low, high = mean * np.exp(-h), mean * np.exp(h + 2 / 3 * h * np.minimum(h, 1))
-    return np.where(positive, low, mean - half), np.where(positive, high, mean + half)
+    low, high = mean - half, mean + half
+    if interval == "t":
+        return low, high
+    if len(units) >= ENOUGH:
+        positive = (mean > 0) & (units.min(axis=0) >= 0)
+        h = np.where(positive, half, 0) / np.where(positive, mean, 1)
+        longer = 1 + 3 / np.sqrt(len(units)) * np.maximum(left_skewness(units) - 0.5, 0)
+        low = np.where(positive, mean * np.exp(-h * longer), low)
+        high = np.where(positive, mean * np.exp(h + 2 / 3 * h * np.minimum(h, 1)), high)
+    few = too_few_carry(units)
+    return np.where(few, np.nan, low), np.where(few, np.nan, high)
+
+
+def left_skewness(units: np.ndarray) -> np.ndarray:
+    """Skewness of the units of each column, positive where they are skewed to the left."""
+    centred = units - units.mean(axis=0)
+    scale = np.sqrt((centred**2).mean(axis=0))
+    return np.asarray(-(centred**3).mean(axis=0) / np.where(scale > 0, scale, 1) ** 3)
+
+
+def too_few_carry(units: np.ndarray) -> np.ndarray:
+    """True for means that so few units carry that none of their intervals can be trusted, of (..., units, columns).
+
+    There are two signs: fewer effective units than the square root of all, and from ten units on a tail index below
+    1.1 in the upper quarter (Hill's estimate). Columns with a negative entry have none.
+    """
+    n = units.shape[-2]
+    if n < 2:
+        return np.zeros((*units.shape[:-2], units.shape[-1]), bool)
+    found = effective_units(units) < np.sqrt(n)
+    if n >= TAIL_USERS:
+        largest = np.sort(units, axis=-2)[..., -(n // 4) - 1 :, :]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            tail = np.log(largest[..., 1:, :] / largest[..., :1, :]).mean(axis=-2)
+        found |= tail > 1 / LEAST_TAIL
+    return np.asarray(found & (units.min(axis=-2) >= 0))
+
+
+def carriers(units: np.ndarray) -> int:
+    """How many of the units, the largest first, carry half of their sum; 0 if one is negative or all are 0."""
+    if units.min() < 0 or not units.any():
+        return 0
+    shares = np.cumsum(np.sort(units)[::-1]) / units.sum()
+    return int(np.searchsorted(shares, 0.5 * (1 - 1e-12)) + 1)
+
+
+def too_few(units: np.ndarray, names: Sequence[str] = ("",), what: str = "users") -> str:
+    """Why the means of some columns have no interval: "too few users for an interval: 1 of 5 carries half"; else ""."""
+    told = []
+    for name, column in zip(names, units.T, strict=True):
+        if too_few_carry(column[:, None])[0]:
+            count = carriers(column)
+            told.append(f"{count} of {len(column)} {'carries' if count == 1 else 'carry'} half{name and ' of ' + name}")
+    return f"too few {what} for an interval: {', '.join(told)}" if told else ""
 
 
 def log_error(units: np.ndarray, weights: np.ndarray) -> np.ndarray:
@@ -67,23 +121,35 @@ def log_error(units: np.ndarray, weights: np.ndarray) -> np.ndarray:
 
 
 def effective_units(units: np.ndarray) -> np.ndarray:
-    """How many units of one size would weigh as much: (sum x)^2 / sum x^2 (Kish), in the column where it is most.
+    """How many units of one size would weigh as much (Kish), of (..., units, columns): (sum x)^2 / sum x^2."""
+    squares = (units**2).sum(axis=-2)
+    return np.asarray(units.sum(axis=-2) ** 2 / np.where(squares > 0, squares, np.nan))
 
-    Two at least; and all of fewer than five, who say little of their skew.
+
+def log_ends(units: np.ndarray, weights: np.ndarray, confidence: float = CONFIDENCE) -> tuple[np.ndarray, np.ndarray]:
+    """Low and high ends of a contrast log(means) @ weights, less its value, of units (..., units, columns).
+
+    A t-interval by the jackknife, of logarithms, as units may differ by factors. Where a few units have most of all
+    there is, only they count: the degrees of freedom are those of the effective units, two at least, in the column
+    where these are most; fewer than five units all count, as they say little of their skew. From five units on, the
+    mean of skewed users is corrected upwards much as in `mean_ends`: by 3/2 h min(h, 1), for the part of h = half / mean
+    that is due to a spread beyond CALM. What both sides of a ratio share cancels. NaN for a single unit, if one has all there is, or if too few units carry the mean of a column whose
+    correction does not cancel.
     """
     n = units.shape[-2]
-    squares = (units**2).sum(axis=-2)
-    found = (units.sum(axis=-2) ** 2 / np.where(squares > 0, squares, np.nan)).max(axis=-1)
-    return np.asarray(np.maximum(found, 2 if n >= ENOUGH else n))
-
-
-def log_half_width(units: np.ndarray, weights: np.ndarray, confidence: float = CONFIDENCE) -> np.ndarray:
-    """Half the t-interval of a contrast log(means) @ weights, of units (..., units, columns), by the jackknife.
-
-    Logarithms, as units may differ by factors. Where a few have most of all there is, only they count: the degrees of
-    freedom are those of the effective units. NaN for a single unit, or if one has all there is.
-    """
-    return np.asarray(t_quantile(effective_units(units), confidence) * log_error(units, weights))
+    error = log_error(units, weights)
+    if n < ENOUGH:
+        half = t_quantile(n, confidence) * error
+        return np.asarray(-half), np.asarray(half)
+    count = np.maximum(effective_units(units).max(axis=-1), 2)
+    half = t_quantile(count, confidence) * error
+    mean = units.mean(axis=-2)
+    scale = t_quantile(n, confidence) / np.sqrt(n)
+    spread = units.std(axis=-2, ddof=1) / np.where(mean > 0, mean, np.nan)
+    shift = (1.5 * scale * np.maximum(spread - CALM, 0) * np.minimum(scale * spread, 1)) @ weights
+    few = too_few_carry(units).any(axis=-1) & (np.abs(shift) > ALIKE)
+    half, shift = np.where(few, np.nan, half), np.nan_to_num(shift)
+    return np.asarray(np.minimum(shift, 0) - half), np.asarray(np.maximum(shift, 0) + half)
 
 
 def t_quantile(units: Any, confidence: float = CONFIDENCE) -> Any:
@@ -107,12 +173,29 @@ def half_width_given_users(group: pd.DataFrame, metric: str) -> float:
     return float(t_quantile(freedom + 1) * np.sqrt(pooled * (1 / seeds).sum()) / len(seeds))
 
 
-def share_interval(count: int, total: int) -> tuple[float, float]:
-    """The exact 95 % interval of a share, `count` of `total` (Clopper and Pearson)."""
+def share_interval(count: int, total: int, confidence: float = CONFIDENCE) -> tuple[float, float]:
+    """The exact interval of a share, `count` of `total` (Clopper and Pearson)."""
     from scipy.stats import binomtest  # here, as it is slow to import
 
-    found = binomtest(count, total).proportion_ci(confidence_level=CONFIDENCE, method="exact")
+    found = binomtest(count, total).proportion_ci(confidence_level=confidence, method="exact")
     return float(found.low), float(found.high)
+
+
+def median_interval(units: np.ndarray, confidence: float = CONFIDENCE) -> tuple[float, float, float]:
+    """The median of some units, and the order statistics that hold that of all users, whatever their distribution.
+
+    The ends are NaN where even the least and the largest unit do not have the confidence: below six units, for 95 %.
+    """
+    from scipy.stats import binom  # here, as it is slow to import
+
+    n = len(units)
+    ordered = np.sort(units)
+    outside = int(binom.ppf((1 - confidence) / 2, n, 0.5))  # units that may be left out on either side
+    if binom.cdf(outside, n, 0.5) > (1 - confidence) / 2:
+        outside -= 1
+    if outside < 0:
+        return float(np.median(units)), float("nan"), float("nan")
+    return float(np.median(units)), float(ordered[outside]), float(ordered[n - 1 - outside])
 
 
 def mean_interval(
@@ -124,26 +207,70 @@ def mean_interval(
     return pd.Series({"count": len(group), "mean": mean, "sd": group[metric].std(), "low": low[0], "high": high[0]})
 
 
-def paired(pairs: pd.DataFrame, confidence: float = CONFIDENCE) -> dict[str, float]:
-    """Two columns of paired runs, index (user, seed): percent the first lies below, and difference, with intervals.
+def median_and_note(group: pd.DataFrame, metric: str, interval: str, confidence: float = CONFIDENCE) -> pd.Series:
+    """The median over users with its interval, and why the mean has none ("" if it has one)."""
+    units = interval_units(group.set_index("user")[[metric]])
+    median, low, high = median_interval(units[:, 0], confidence)
+    note = too_few(units, what=unit_name(group)) if interval == "auto" else ""
+    return pd.Series({"median": median, "median_low": low, "median_high": high, "note": note})
 
-    The ratio's interval is one of its logarithm. It is a point if the first is 0 in every run.
+
+def unit_name(runs: pd.DataFrame) -> str:
+    """What the units of intervals are called, of runs with a column or an index level `user`."""
+    users = runs["user"] if "user" in runs else runs.index.get_level_values("user")
+    return "users" if users.nunique() > 1 else "seeds"
+
+
+def paired(pairs: pd.DataFrame, confidence: float = CONFIDENCE) -> dict[str, Any]:
+    """Compare two columns of paired runs, index (user, seed).
+
+    Returns:
+        `percent_below`: how many percent the first mean lies below the second, with the interval of the logarithm of
+        their ratio, `low` and `high`: a point if the first is 0 in every run, NaN if too few users carry a mean, which
+        `note` then says. `difference`: of the means. `better`, `worse`: for how many users the first is less, and
+        more; with the exact interval of the share of users for which it is less, `better_low` and `better_high`.
+        `typical_below`: how many percent below for a typical user, by the ratio of geometric means.
     """
     units = interval_units(pairs)
     ours, theirs = units.mean(axis=0)
     ratio = ours / theirs if theirs != 0 else float("nan")
     nothing = len(units) > 1 and not units[:, 0].any()
-    factor = 1.0 if nothing else float(np.exp(log_half_width(units, np.array([1.0, -1.0]), confidence)))
+    arms = (0.0, 0.0) if nothing else log_ends(units, np.array([1.0, -1.0]), confidence)
+    known = bool(np.isfinite(arms[0]))
     half = float(half_width(units[:, 0] - units[:, 1], confidence=confidence))
+    note = "" if known else too_few(units, [str(name) for name in pairs.columns], unit_name(pairs))
     return {
         "pairs": len(pairs),
         "percent_below": 100 * (1 - ratio),
-        "low": 100 * (1 - ratio * factor),
-        "high": 100 * (1 - ratio / factor),
+        "low": 100 * (1 - ratio * float(np.exp(arms[1]))),
+        "high": 100 * (1 - ratio * float(np.exp(arms[0]))),
         "difference": ours - theirs,
-        "difference_low": ours - theirs - half,
-        "difference_high": ours - theirs + half,
+        "difference_low": ours - theirs - half if not note else float("nan"),
+        "difference_high": ours - theirs + half if not note else float("nan"),
+        **better_for(units, confidence),
+        **typical_below(units, confidence),
+        "note": note,
     }
+
+
+def better_for(units: np.ndarray, confidence: float = CONFIDENCE) -> dict[str, float]:
+    """For how many units the first of two columns is less and more, and the exact interval of the share it is less for.
+
+    Units for which both are equal say nothing, and are left out of the share.
+    """
+    better, worse = int((units[:, 0] < units[:, 1]).sum()), int((units[:, 0] > units[:, 1]).sum())
+    ends = share_interval(better, better + worse, confidence) if better + worse else (float("nan"), float("nan"))
+    return {"better": better, "worse": worse, "better_low": ends[0], "better_high": ends[1]}
+
+
+def typical_below(units: np.ndarray, confidence: float = CONFIDENCE) -> dict[str, float]:
+    """How many percent the first of two geometric means lies below the second, with the t-interval of its logarithm."""
+    if units.min() <= 0:
+        return dict.fromkeys(("typical_below", "typical_low", "typical_high"), float("nan"))
+    logs = np.log(units[:, 0] / units[:, 1])
+    half = float(half_width(logs, confidence=confidence))
+    below = [100 * (1 - float(np.exp(logs.mean() + side * half))) for side in (0, 1, -1)]
+    return dict(zip(("typical_below", "typical_low", "typical_high"), below, strict=True))
 
 
 def quantile_table(table: pd.DataFrame, keys: Sequence[str], metric: str, levels: Sequence[float]) -> pd.DataFrame:
@@ -169,8 +296,9 @@ def power_law(table: pd.DataFrame, parameter: str, metric: str, confidence: floa
     exponent = float(weights @ np.log(means))
     factor = float(np.exp(np.log(means).mean() - exponent * np.log(at).mean()))
     common = runs.dropna()
-    half = float(log_half_width(interval_units(common), weights, confidence)) if len(common) else float("nan")
-    return {"points": len(at), "exponent": exponent, "low": exponent - half, "high": exponent + half, "factor": factor}
+    arms = log_ends(interval_units(common), weights, confidence) if len(common) else (np.nan, np.nan)
+    low, high = (exponent + float(arm) for arm in arms)
+    return {"points": len(at), "exponent": exponent, "low": low, "high": high, "factor": factor}
 
 
 def slope_weights(at: np.ndarray) -> np.ndarray:

@@ -169,7 +169,22 @@ def test_percent_below_every_baseline(name, ours, noise, word):
     ],
 )
 def test_how_far_apart(values, text):
-    assert verdict.apart(*values, "X") == text
+    found = dict(zip(("percent_below", "low", "high"), values, strict=True)) | {"note": ""}
+    counted = {"better": 9, "worse": 1, "better_low": 0.555, "better_high": 0.997}
+    assert verdict.apart(found | counted, "X") == f"{text}, lower for 9 of 10 users [0.56, 1.00]"
+
+
+def test_what_has_no_interval_is_undecided_and_says_why():
+    """One user of ten carries the baseline's mean; the count of users tells all the same."""
+    rows = line_up(50.0, dict.fromkeys(BASELINES, 60.0), noise=0.1)
+    for row in rows:
+        row["regret"] *= 500 if row["label"] == "ConUCB" and row["user"] == 0 else 1
+    (row,) = judge("multi", rows)
+    assert row["verdict"] in (UNDECIDED, FAILS)
+    table = verdict.judge_below(made_of(rows).only("FedConPE", "ConUCB"), "", 0, "regret", "regret")
+    assert table["verdict"] == UNDECIDED
+    assert "(too few users for an interval: 1 of 10 carries half of ConUCB)" in table["figure"]
+    assert "lower for 10 of 10 users [0.69, 1.00]" in table["figure"]
 
 
 def test_one_baseline_refutes_and_is_named():

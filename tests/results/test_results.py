@@ -263,6 +263,7 @@ def test_the_interval_treats_users_as_the_units():
     low, high = scipy.stats.t.interval(0.95, 5, loc=means.mean(), scale=scipy.stats.sem(means))
     np.testing.assert_allclose(row[["mean", "low", "high"]].astype(float), [values.mean(), low, high], rtol=1e-12)
     h = high / means.mean() - 1
+    assert -scipy.stats.skew(means) < 0.5
     ends = means.mean() * np.exp([-h, h + 2 / 3 * h**2])
     np.testing.assert_allclose(auto[["low", "high"]].astype(float), ends, rtol=1e-12)
     assert results.summary(columns="all").iloc[0].equals(auto)

@@ -120,24 +120,25 @@ def test_tables_tell_what_varies(grid):
     assert list(grid.only(clients=4, algorithm="FedConPE").summary().columns) == ["label", "N", *numbers]
     assert list(grid.only("FedConPE N=1", "LinUCB alpha=0.5").summary().columns) == ["label", "clients", *numbers]
     whole = grid.summary(columns="all")
-    assert list(whole.columns) == [*grid.setting_columns(), "count", "mean", "sd", "low", "high"]
+    more = ["median", "median_low", "median_high", "note"]
+    assert list(whole.columns) == [*grid.setting_columns(), "count", "mean", "sd", "low", "high", *more]
     pd.testing.assert_frame_equal(grid.summary(), whole[grid.summary().columns])
     assert grid.summary()["count"].tolist() == [6] * 8
 
 
 def test_comparisons_tell_what_varies(grid):
     numbers = ["other", "percent_below", "low", "high"]
-    assert list(grid.compare("FedConPE N=1").columns) == ["clients", *numbers]
-    assert list(grid.only(clients=2).compare("FedConPE N=1").columns) == numbers
+    assert list(grid.compare("FedConPE N=1").columns) == ["clients", *numbers, "better_for"]
+    assert list(grid.only(clients=2).compare("FedConPE N=1").columns) == [*numbers, "better_for"]
     whole = grid.compare("FedConPE N=1", columns="all")
     assert {"dataset", "arms", "label", "pairs", "difference", "difference_low"} <= set(whole.columns)
-    pd.testing.assert_frame_equal(grid.compare("FedConPE N=1"), whole[["clients", *numbers]])
+    pd.testing.assert_frame_equal(grid.compare("FedConPE N=1")[["clients", *numbers]], whole[["clients", *numbers]])
     assert grid.only("FedConPE N=1").compare("FedConPE N=1").empty
 
 
 def test_tables_print_in_eighty_columns():
     """No column is left out for dots; the numbers are short in print alone."""
-    names = ("FedConPE", "ConLinUCB-MCR alpha=theory", "Uniform")
+    names = ("FedConPE", "ConLinUCB-MCR alpha=0.5", "Uniform")
     values = 12345.678 * SPREAD
     rows = [row for label in names for M in (2, 4) for row in runs(label, values, clients=M, arms=M)]
     results = made_of(rows)

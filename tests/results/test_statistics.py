@@ -6,7 +6,7 @@ import pytest
 import scipy.stats
 
 import fedbandit_jax as fb
-from benchmarks.coverage import COLUMNS, SEEDS, SHAPES, USERS, coverage, shapes
+from benchmarks.coverage import COLUMNS, HARD, PAIRS, SEEDS, SHAPES, USERS, coverage, hard_means, hard_pairs, shapes
 from fedbandit_jax.results import statistics
 from tests.frames import made_of, runs
 
@@ -26,15 +26,29 @@ def weighing(units):
     return max(sum(column) ** 2 / sum(column**2) for column in units.T)
 
 
+def correction(units, weights, level=0.975):
+    """What the skew of the users adds to a contrast of logarithms of means, by hand.
+
+    It is 3/2 h min(h, 1) of each column, where h = t s / mean / sqrt(users), but for the part that s / mean = 0.5 makes.
+    """
+    h = scipy.stats.t.ppf(level, len(units) - 1) * scipy.stats.sem(units) / units.mean(axis=0)
+    beyond = np.maximum(1 - 0.5 * units.mean(axis=0) / units.std(axis=0, ddof=1), 0)
+    return float(weights @ (1.5 * beyond * h * np.minimum(h, 1)))
+
+
 # ------------------------------------------------------------------------------------------------- intervals
 
 
 @pytest.mark.parametrize("seeds", SEEDS)
 @pytest.mark.parametrize("users", USERS)
 def test_intervals_cover_as_often_as_they_say(users, seeds):
-    """95 ± 1 %; of 20,000 trials a share has a standard error of 0.15 %."""
+    """95 ± 1 %; of 20,000 trials a share has a standard error of 0.15 %.
+
+    From five users on, the summary makes room for users that are skewed to either side: half a percent more.
+    """
     for name, share in coverage(users, seeds, skew=False).items():
-        assert share == pytest.approx(0.95, abs=0.01), name
+        middle = 0.955 if name == "summary" and users >= statistics.ENOUGH else 0.95
+        assert share == pytest.approx(middle, abs=0.01), name
 
 
 @pytest.mark.parametrize("users", USERS)
@@ -49,15 +63,15 @@ def test_intervals_of_skewed_users(users):
             assert found[name] == pytest.approx(0.95, abs=0.01), name
             assert found[before] < 0.937, name
         else:
-            assert found[name] == found[before], name
+            assert found[name] == pytest.approx(found[before], abs=0.005), name
 
 
 @pytest.mark.parametrize("users", [5, 20])
 def test_means_of_users_of_many_shapes(users):
-    """Within 3 standard errors, 1.0 % for 4,000 trials, of at least 95 %; 92 % where one in seven has over 3.5 times
+    """Within 3 standard errors, 1.0 % for 4,000 trials, of at least 95 %; 93 % where one in seven has over 3.5 times
     the median. Resampling keeps it less, and BCa less than t."""
     found = shapes(users)
-    for shape, least in zip(SHAPES, (0.94, 0.94, 0.94, 0.92, 0.94), strict=True):
+    for shape, least in zip(SHAPES, (0.94, 0.94, 0.94, 0.93, 0.94), strict=True):
         told = {name: share for name, (share, _) in ((name, row[shape]) for name, row in found.items())}
         assert least - 0.005 < told["auto"] < 0.975, shape
         assert told["auto"] > max(told["t"], told["bootstrap-t"], told["BCa"]) - 0.005, shape
@@ -66,50 +80,176 @@ def test_means_of_users_of_many_shapes(users):
     assert found["auto"]["lognormal 0.8"][1] < 2.1
 
 
+@pytest.mark.parametrize("case", HARD)
+def test_few_means_mislead_where_users_differ_by_factors(case):
+    """At 20 users: intervals leave out the truth in at most so many percent, with 3 standard errors (0.7 %).
+
+    Users of a kind that was not played cannot be seen: with one user in 20 of that kind, 0.95^20 = 36 % of the
+    experiments have none, and no interval of a mean can help. That of the median holds everywhere.
+    """
+    found = hard_means(case, 20, trials=4000)
+    most = {"lognormal 1.2": 0.07, "lognormal 2.0": 0.10, "one in 20 loses 20 times": 0.36}.get(case, 0.05)
+    assert 1 - found["mean"] < most + 0.014
+    assert found["mean"] > found['mean "t"'] - 0.005
+    assert found["median"] > 0.95 - 0.015  # 2,000 trials
+    if case == "lognormal 2.0":
+        assert found["no interval"] > 0.7
+        assert found['mean "t"'] < 0.65
+    if case.startswith("left"):
+        assert found["no interval"] < 0.01
+
+
+@pytest.mark.parametrize("case", PAIRS)
+def test_few_comparisons_mislead_where_users_differ_by_factors(case):
+    """At 20 users; skew that both learners share does no harm, and what needs no mean holds as it says."""
+    found = hard_pairs(case, 20, trials=4000)
+    one, other, _ = case
+    most = 0.055 if max(one, other) < 2 or one == other else 0.11
+    assert 1 - found["percent_below"] < most + 0.014
+    for name in ("better_for", "typical_below"):
+        assert found[name] > 0.95 - 0.015, name
+
+
 def test_ends_of_means_by_hand():
-    """Users with half / mean of 0.2 and 1.7: from e^-h to e^(h + 2/3 h min(h, 1))."""
-    units = np.array([0.0, 1.0, 1.0, 2.0, 9.0])
+    """Users with half / mean of 0.2 and 1.1: from e^-h to e^(h + 2/3 h min(h, 1)); skewed to the left, the low end is
+    further, by 3 h (skewness - 1/2) / sqrt(users)."""
+    units = np.array([0.0, 1.0, 1.0, 2.0, 5.0])
     half = scipy.stats.t.ppf(0.975, 4) * scipy.stats.sem(units)
-    for shift, stretch in ((half / 0.2 - 2.6, 0.2), (0.0, 1.0)):
+    for shift, stretch in ((half / 0.2 - 1.8, 0.2), (half / 1.1 - 1.8, 1.0)):
         columns = np.stack([units + shift, units - 2.1], axis=1)
         mean = columns.mean(axis=0)
         h = half / mean[0]
         low, high = statistics.mean_ends(columns, mean)
         assert [low[0], high[0]] == pytest.approx([mean[0] * np.exp(-h), mean[0] * np.exp(h * (1 + 2 / 3 * stretch))])
-        assert [low[1], high[1]] == pytest.approx([0.5 - half, 0.5 + half])  # one is negative
+        assert [low[1], high[1]] == pytest.approx([mean[1] - half, mean[1] + half])  # one is negative
         few = columns[:4]
         for found, by_t in zip(statistics.mean_ends(few, mean), statistics.mean_ends(few, mean, "t"), strict=True):
             np.testing.assert_array_equal(found, by_t)
+    left = 20 - units
+    h, g = half / left.mean(), scipy.stats.skew(units)
+    assert g > 1
+    low, high = statistics.mean_ends(left[:, None], left.mean(keepdims=True))
+    ends = np.exp(-h * (1 + 3 / np.sqrt(5) * (g - 0.5))), np.exp(h + 2 / 3 * h**2)
+    assert [low[0], high[0]] == pytest.approx([left.mean() * end for end in ends])
     low, high = statistics.mean_ends(np.zeros((6, 1)), np.zeros(1))
     assert (low[0], high[0]) == (0, 0)
 
 
+def test_a_mean_that_few_users_carry_has_no_interval():
+    """Fewer effective units than the square root of all; or, from ten users on, a tail index below 1.1."""
+    few = np.array([1.0, 1.0, 1.0, 1.0, 16.0])  # 400 / 260 = 1.5 effective units
+    assert statistics.too_few(few[:, None]) == "too few users for an interval: 1 of 5 carries half"
+    assert np.isnan(statistics.mean_ends(few[:, None], few.mean(keepdims=True))).all()
+    assert np.isfinite(statistics.mean_ends(few[:, None], few.mean(keepdims=True), "t")).all()
+    enough = np.array([1.0, 1.0, 1.0, 1.0, 4.0])  # 64 / 20 = 3.2
+    assert statistics.too_few(enough[:, None]) == ""
+    # The upper quarter of twelve users is three: their logarithms lie 0.92 above that of the fourth largest, on average.
+    tail = np.concatenate([np.ones(9), np.exp([0.2, 0.8, 1.76])])
+    assert statistics.effective_units(tail[:, None])[0] > np.sqrt(12)
+    assert statistics.too_few(tail[:, None], ("LinUCB",)) == (
+        "too few users for an interval: 3 of 12 carry half of LinUCB"
+    )
+    assert not statistics.too_few_carry(np.append(tail[:-1], np.exp(1.7))[:, None])[0]
+    assert not statistics.too_few_carry(-few[:, None])[0]
+    assert not statistics.too_few_carry(np.zeros((12, 1)))[0]
+
+
+def test_carriers():
+    assert statistics.carriers(np.array([1.0, 1.0, 1.0, 1.0])) == 2
+    assert statistics.carriers(np.array([1.0, 9.0, 2.0])) == 1
+    assert statistics.carriers(np.zeros(3)) == 0
+
+
+@pytest.mark.parametrize(("users", "outside"), [(6, 0), (8, 0), (9, 1), (12, 2), (20, 5)])
+def test_the_median_by_hand(users, outside):
+    """Published tables of order-statistic intervals: of 20 values, the 6th to the 15th."""
+    units = np.random.default_rng(0).permutation(users) + 1.0
+    median, low, high = statistics.median_interval(units)
+    assert (median, low, high) == ((users + 1) / 2, outside + 1, users - outside)
+
+
+def test_the_median_of_five_users_has_no_interval_of_95_percent():
+    """The least and the largest of five hold it with 1 - 2 / 2^5 = 93.75 %."""
+    units = np.array([3.0, 1.0, 2.0, 5.0, 4.0])
+    assert np.isnan(statistics.median_interval(units)[1:]).all()
+    assert statistics.median_interval(units, 0.93) == (3, 1, 5)
+
+
+def test_summary_says_where_it_has_no_interval():
+    """Then it tells the median; a reader of all columns always has it."""
+    calm, wild = 100 + NORMAL[:6], np.full((6, 4), 2.0)
+    wild[3] = 300.0
+    results = made_of(runs("calm", calm) + runs("wild", wild))
+    assert "note" not in results.only("calm").summary()
+    table = results.summary().set_index("label")
+    assert table.loc["wild", "note"] == "too few users for an interval: 1 of 6 carries half"
+    assert table.loc["wild", ["low", "high"]].isna().all()
+    assert table.loc["wild", ["median", "median_low", "median_high"]].tolist() == [2, 2, 300]
+    assert table.loc["calm", "note"] == ""
+    assert table.loc["calm", "low"] < 100 < table.loc["calm", "high"]
+    assert (results.summary(interval="t", columns="all")["note"] == "").all()
+    one = made_of(runs("one", [[1.0, 1.0, 1.0, 1.0, 1.0, 90.0]])).summary().iloc[0]
+    assert one["note"] == "too few seeds for an interval: 1 of 6 carries half"
+
+
+def test_compare_counts_users():
+    """9 of 10 users are better; the share's interval is Clopper's and Pearson's, 0.555 to 0.997."""
+    theirs = np.full((10, 1), 2.0)
+    ours = theirs - 1
+    ours[4] = 30.0
+    found = made_of(runs("ours", ours) + runs("theirs", theirs)).compare("ours")
+    assert found["better_for"].iloc[0] == "9 of 10 [0.55, 1.00]"
+    assert found["note"].iloc[0] == "too few users for an interval: 1 of 10 carries half of ours"
+    assert found[["low", "high"]].isna().all(axis=None)
+    logs = np.log(ours / theirs)[:, 0]
+    half = scipy.stats.t.ppf(0.975, 9) * scipy.stats.sem(logs)
+    by_hand = [100 * (1 - np.exp(logs.mean() + end)) for end in (0, half, -half)]
+    np.testing.assert_allclose(found[["typical_below", "typical_low", "typical_high"]].iloc[0].astype(float), by_hand)
+    equal = made_of(runs("ours", theirs) + runs("theirs", theirs)).compare("ours", columns="all").iloc[0]
+    assert (equal["better"], equal["worse"]) == (0, 0)
+    assert np.isnan(equal["better_low"])
+
+
 def test_the_jackknife_by_hand():
-    units = np.exp(NORMAL)
+    units = np.exp(0.8 * NORMAL)
     weights = np.array([0.5, -2.0, 1.0, 0.0])
     count = weighing(units)
-    assert 2 < count < 10
-    by_hand = by_jackknife(units, lambda means: np.log(means) @ weights, count)
-    assert statistics.log_half_width(units, weights) == pytest.approx(by_hand, rel=1e-9)
-    batch = statistics.log_half_width(np.stack([units, 7 * units[::-1]]), weights)
-    np.testing.assert_allclose(batch, by_hand, rtol=1e-9)
-    wide = by_jackknife(units, lambda means: np.log(means) @ weights, count, 0.995)
-    assert statistics.log_half_width(units, weights, confidence=0.99) == pytest.approx(wide, rel=1e-9)
+    assert 5 < count < 12
+    assert abs(correction(units, weights)) > 0.01
+
+    def by_hand(level):
+        half = by_jackknife(units, lambda means: np.log(means) @ weights, count, level)
+        shift = correction(units, weights, level)
+        return min(shift, 0) - half, max(shift, 0) + half
+
+    assert statistics.log_ends(units, weights) == pytest.approx(by_hand(0.975), rel=1e-9)
+    batch = statistics.log_ends(np.stack([units, 7 * units[::-1]]), weights)
+    for found, end in zip(batch, by_hand(0.975), strict=True):
+        np.testing.assert_allclose(found, end, rtol=1e-9)
+    assert statistics.log_ends(units, weights, confidence=0.99) == pytest.approx(by_hand(0.995), rel=1e-9)
+
+
+def test_few_users_may_carry_both_sides_of_a_ratio():
+    """Users that differ by factors of thousands, and a ratio that is much the same for all."""
+    theirs = np.exp(2 * NORMAL[:, 0])
+    ours = 0.7 * theirs * np.exp(0.01 * NORMAL[:, 1])
+    low, high = statistics.log_ends(np.stack([ours, theirs], axis=1), np.array([1.0, -1.0]))
+    assert statistics.too_few_carry(np.stack([ours, theirs], axis=1)).all()
+    assert -0.1 < low < 0 < high < 0.1
+    assert np.isnan(statistics.log_ends(np.stack([0 * ours + 1, theirs], axis=1), np.array([1.0, -1.0]))).all()
 
 
 def test_effective_units():
-    """A user with most of the regret leaves two; fewer than five all count; what is alike counts whole."""
     most = np.array([[1.0], [1.0], [1.0], [1.0], [96.0]])
-    assert statistics.effective_units(most) == 2
-    assert statistics.effective_units(most[1:]) == 4
-    assert statistics.effective_units(np.hstack([most, np.ones((5, 1))])) == 5
-    assert statistics.effective_units(np.array([[1.0]] * 4 + [[2.0]] * 2)) == pytest.approx(64 / 12)
+    assert statistics.effective_units(most)[0] == pytest.approx(100**2 / 9220)
+    np.testing.assert_allclose(statistics.effective_units(np.hstack([most, np.ones((5, 1))])), [100**2 / 9220, 5])
+    assert np.isnan(statistics.effective_units(np.zeros((3, 1)))[0])
 
 
 def test_what_has_no_jackknife_has_no_interval():
     """One unit, a unit that has all there is, or a mean below zero."""
     for units in ([1.0], [0.0, 0.0, 5.1, 0.0], [0.3, 0.1, 1e12], [-1.0, -2.0, 0.5]):
-        assert np.isnan(statistics.log_half_width(np.array(units)[:, None], np.ones(1))), units
+        assert np.isnan(statistics.log_ends(np.array(units)[:, None], np.ones(1))).all(), units
 
 
 def test_units_are_users_or_the_seeds_of_one():
@@ -282,7 +422,8 @@ def test_the_exponent_by_hand():
     assert found["factor"] == pytest.approx(np.exp(intercept))
     units = results.final().pivot_table(index="user", columns="clients", values="regret").to_numpy()
     half = by_jackknife(units, lambda of: np.polyfit(np.log([2, 4, 8, 16]), np.log(of), 1)[0], weighing(units))
-    assert [found["low"], found["high"]] == pytest.approx([slope - half, slope + half])
+    shift = correction(units, np.array([-3, -1, 1, 3]) / (10 * np.log(2)))
+    assert [found["low"], found["high"]] == pytest.approx([slope - half + min(shift, 0), slope + half + max(shift, 0)])
     wide = results.exponent("clients", confidence=0.99).iloc[0]
     assert wide["low"] < found["low"] < found["high"] < wide["high"]
 
