@@ -137,6 +137,30 @@ def test_the_readme_names_every_algorithm():
     assert named(row) == Counter(OWN.keys())
 
 
+# ---- the first table
+
+
+def test_scalars_of_the_first_table():
+    """SharedLinUCB's follow from the call: every round M clients send d + 1 and receive d^2 + d."""
+    page = (DOCS / "getting-started.md").read_text()
+    printed = page.partition("```text\n")[2].partition("```")[0]
+
+    def means(label):
+        return [int(x.replace(",", "")) for x in re.findall(rf"{label} +10 +([\d,]+) ", printed)]
+
+    def scalars(M, d, T):
+        return M * T * (d + 1 + d**2 + d)
+
+    M, T = (int(re.search(rf"{name}=(\d+)", page)[1]) for name in ("clients", "horizon"))
+    shared = scalars(M, fb.datasets.synthetic(seed=0).dim, T)
+    assert shared == means("SharedLinUCB")[-1]
+    assert f"{round(shared / means('FedConPE')[-1])} times as much" in page
+    assert f"regret is {means('FedConPE')[0]:,} on average" in page
+    small = fb.datasets.synthetic(seed=0, dim=3, num_arms=20, num_key_terms=5, num_users=2)
+    results = fb.simulate(small, fb.SharedLinUCB(), clients=2, arms=4, horizon=30, users=1, progress=False)
+    assert results.final()["communication"].tolist() == [scalars(2, 3, 30)]
+
+
 def test_there_are_pages_and_blocks():
     assert {"departures", "theory"} <= {page.stem for page in PAGES}
     assert python_blocks(ROOT / "notebooks" / "docs" / "theory.md")
