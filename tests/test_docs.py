@@ -6,6 +6,7 @@ from collections import Counter
 import pytest
 
 import fedbandit_jax as fb
+from fedbandit_jax.clocks.optimistic import is_optimistic
 from tests.examples import ROOT, python_blocks, smaller
 
 DOCS = ROOT / "notebooks" / "docs"
@@ -130,6 +131,12 @@ def test_algorithms_that_ask_are_in_the_table():
     names = ", ".join(row[0] for row in table_after("## Who asks what", DOCS / "guides" / "conversational.md"))
     asking = {name for name, kind in OWN.items() if kind.asks_key_terms or kind.asks_by_schedule()}
     assert named(names) == Counter(asking)
+
+
+def test_algorithms_of_the_kernel_are_in_the_table():
+    rows = dict(row[:2] for row in table_after("## One kernel for many rounds", DOCS / "guides" / "gpus.md"))
+    in_rounds = {name: kind() for name, kind in OWN.items() if issubclass(kind, fb.RoundAlgorithm)}
+    assert named(rows["who"]) == Counter(name for name, learner in in_rounds.items() if is_optimistic(learner))
 
 
 def test_the_readme_names_every_algorithm():
