@@ -193,7 +193,9 @@ def test_bad_numbers_are_refused(nothing_traced):
         "R=0 ": fb.CLiSK(R=0),
         "normalise_smoothed='yes' ": fb.CLiSK(normalise_smoothed="yes"),
         "normalise_smoothed=1 ": fb.CLiSKME(normalise_smoothed=1),
-        "level=0.2 is not allowed: it must be below c0.2/d = 0.0417": fb.CLiME(level=0.2, c0=0.5),
+        "level=0.2 is not allowed: it must be below c0.2/d = 0.0416667, .*; None takes 0.0208$": fb.CLiME(
+            level=0.2, c0=0.5
+        ),
         "c0=2 ": fb.CLiME(c0=2),
         "interval=2.5 ": fb.CLiME(interval=2.5),
         "checks='often' ": fb.CLiME(checks="often"),
@@ -206,6 +208,14 @@ def test_bad_numbers_are_refused(nothing_traced):
         fb.simulate(flat, fb.CLiME(), clients=1, arms=2, horizon=50, users=1)
     with pytest.raises(ValueError, match=r"^answers='max'|asks about perturbed key terms, so answers='max' is not"):
         fb.simulate(CATALOG, fb.CLiSK(), world=fb.World(answers="max"), **setting)
+
+
+def test_a_level_is_allowed_up_to_what_the_sentence_says():
+    setting = {"dim": 10, "clients": 1, "arms": 5, "horizon": 50, "noise": 0.1}
+    with pytest.raises(ValueError, match=r"below c0\^2/d = 0.0480249, .*; None takes 0.024$"):
+        fb.CLiME(level=0.05, c0=0.693).check(**setting)
+    for level in (0.048, 0.024, None):
+        fb.CLiME(level=level, c0=0.693).check(**setting)
 
 
 def test_the_coverage_of_the_catalog():

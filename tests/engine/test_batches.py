@@ -43,7 +43,7 @@ def test_shared_lanes_are_added_up_right(catalog, algorithm):
     """A grid over M gives what each M gives alone, to the bit, although it plays only the largest."""
     together = fb.sweep(catalog, algorithm, **SMALL, clients=[2, 5, 3]).to_pandas()
     alone = [fb.sweep(catalog, algorithm, **SMALL, clients=M).to_pandas() for M in (2, 5, 3)]
-    pd.testing.assert_frame_equal(together, pd.concat(alone, ignore_index=True))
+    pd.testing.assert_frame_equal(together, pd.concat(alone, ignore_index=True), check_exact=True)
 
 
 def test_what_is_stored_is_not_played_for_others(catalog, tmp_path):

@@ -44,9 +44,12 @@ class CLiME(LinUCB):
     All directions of a check come from one eigendecomposition, before its first question. `level` is l, the paper's
     exploration level alpha, below c0^2/d; None is half of that. Then it asks less than one question a round, level d /
     c0^2, taken over the run. c0 is the least |k.v| that the key terms offer every unit v; None is the catalog's
-    `realised_C`. `checks` says when: "exponential", in rounds 1, 2, 4, 8 and so on; "interval", every `interval`
-    rounds; "continuous", in every round, at the cost of an eigendecomposition each. alpha is LinUCB's: a constant or
-    "theory", sigma sqrt(2 log(1/delta) + log(det V / lam^d)) + sqrt(lam) S.
+    `realised_C`. A level of 0.05 is at the edge in ten dimensions, as it needs c0 > 0.707: where the key terms offer
+    0.693, c0^2/d is 0.048 and level=0.05 is refused.
+
+    `checks` says when: "exponential", in rounds 1, 2, 4, 8 and so on; "interval", every `interval` rounds;
+    "continuous", in every round, at the cost of an eigendecomposition each. alpha is LinUCB's: a constant or "theory",
+    sigma sqrt(2 log(1/delta) + log(det V / lam^d)) + sqrt(lam) S.
 
     No eigenvalue is below lam, so it asks nothing before round lam / level.
 
@@ -71,9 +74,12 @@ class CLiME(LinUCB):
     def check(self, *, dim: int, **setting: Any) -> None:
         super().check(dim=dim, **setting)
         _checks.whole("interval", self.interval)
-        if self.level is not None and self.c0 is not None and self.level >= self.c0**2 / dim:
-            most = f"it must be below c0^2/d = {self.c0**2 / dim:.3g}, or questions would be more than rounds"
-            _checks.fail("level", self.level, most)
+        if self.level is None or self.c0 is None:
+            return
+        most = self.c0**2 / dim
+        if self.level >= most:
+            allowed = f"it must be below c0^2/d = {most:.6g}, or questions would be more than rounds"
+            _checks.fail("level", self.level, f"{allowed}; None takes {SHARE * most:.3g}")
 
     def for_catalog(self, catalog: Catalog) -> Algorithm:
         return self.replace(c0=coverage("c0", self.c0, catalog)) if self.c0 is None else self
