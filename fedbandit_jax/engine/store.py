@@ -304,7 +304,11 @@ class FolderStore(Store):
 
     def what_is_kept(self) -> str:
         ids = set(self.ids)
-        kept = "what is there is" if self.stored is None else f"{len(self.stored & ids)} of {len(ids)} runs are"
+        if self.stored is None:
+            kept = "what is there is"
+        else:  # other processes have written parts, too
+            stored = self.stored if processes.count() == 1 else stored_runs(self.folder)
+            kept = f"{len(stored & ids)} of {len(ids)} runs are"
         return f"{kept} kept; the same sweep with {self.place} goes on"
 
     def try_to_write(self, rows: np.ndarray, curves: Columns, phases: Columns) -> None:
@@ -373,7 +377,7 @@ class FolderStore(Store):
         if processes.is_first():
             phases = self.folder.glob("phases-*.parquet")
             list_files(self.folder, ["manifest.json", *(path.name for path in (*parts(self.folder), *phases))])
-        if jax.process_count() > 1 and not self.failed:
+        if processes.count() > 1 and not self.failed:
             lost = len(set(self.ids) - stored_runs(self.folder))
             if lost:
                 raise FloatingPointError(f"{lost} of {len(self.runs)} runs are not finite: another process names them")
