@@ -6,10 +6,10 @@ import signal
 import sys
 import threading
 from collections import deque
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
-from queue import Full, Queue
+from queue import Empty, Full, Queue
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -19,10 +19,13 @@ SECONDS_TO_END = 1.0  # for threads that are about to be done anyway
 _abandoned: list[threading.Thread] = []  # threads at work that nobody wants any more
 
 
-def in_background(sources: Iterable[Iterable[T]], threads: int = 1) -> Generator[T, None, None]:
+def in_background(
+    sources: Iterable[Iterable[T]], threads: int = 1, check: Callable[[], None] = lambda: None
+) -> Generator[T, None, None]:
     """The items of all sources, as threads work them out; a source is left to one thread.
 
     Whoever stops taking items, because of Ctrl-C or an error, goes on at once; each thread ends with its next item.
+    `check` is called while there is nothing to take, about once a second, and may raise an error that ends the waiting.
     """
     left, ready, stopped = deque(sources), Queue[tuple[bool, Any]](maxsize=2), threading.Event()
 
@@ -54,7 +57,11 @@ def in_background(sources: Iterable[Iterable[T]], threads: int = 1) -> Generator
     try:
         busy = len(workers)
         while busy:
-            is_item, found = ready.get()
+            check()
+            try:
+                is_item, found = ready.get(timeout=1)
+            except Empty:
+                continue
             if is_item:
                 yield found
             elif found is None:

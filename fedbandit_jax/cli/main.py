@@ -13,6 +13,7 @@ from rich.markup import escape
 import fedbandit_jax as fb
 from fedbandit_jax import _background, _runtime
 from fedbandit_jax.cli import bench, data, report, reproduce, run, sweep, tune
+from fedbandit_jax.engine.processes import LostProcessError
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -74,6 +75,10 @@ def entry_point() -> None:
         if end.code == _background.INTERRUPTED:
             _background.end_process(end.code)
         raise
+    except LostProcessError as error:
+        Console(stderr=True).print(f"[bold red]Error:[/] {escape(str(error))}", highlight=False, soft_wrap=True)
+        _background.end_process(1)
+        sys.exit(1)
     except (ValueError, OSError, FloatingPointError) as error:
         Console(stderr=True).print(f"[bold red]Error:[/] {escape(str(error))}", highlight=False)
         sys.exit(2)

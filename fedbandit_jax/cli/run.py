@@ -50,7 +50,8 @@ def run(
     N = C = 1, sigma the noise, counts rounded up, questions about directions that no active arm has skipped (in Python
     fb.FedConPE() asks them), baselines with the constants of their public code.
 
-    Prints a table and writes regret.png, curves.parquet, phases.parquet, settings.json, final.csv and summary.csv.
+    Prints a table and writes regret.png, final.csv, summary.csv, and what Results.load reads: curves.parquet,
+    phases.parquet, settings.json and their SHA256SUMS.
     """
     catalog = fb.datasets.load(data, seed=seed)
     ours = fb.FedConPE(N=n, C=c, delta=delta, null_space=null_space)

@@ -4,7 +4,6 @@ import json
 from pathlib import Path
 from typing import Annotated, Any
 
-import jax
 import pandas as pd
 import typer
 from rich.console import Console
@@ -16,6 +15,7 @@ from fedbandit_jax._background import in_background
 from fedbandit_jax.cli import sweep_file
 from fedbandit_jax.engine.estimate import estimate
 from fedbandit_jax.engine.identity import run_ids
+from fedbandit_jax.engine.processes import LostProcessError, is_first, join
 from fedbandit_jax.engine.progress import duration
 from fedbandit_jax.engine.sweep import Sweep, make_sweep
 from fedbandit_jax.results.folders import stored_runs
@@ -49,7 +49,7 @@ def sweep(
     Several processes or hosts that see the same OUT share the work: srun -n 8 fedbandit sweep FILE.toml --distributed
     """
     if distributed or coordinator:
-        jax.distributed.initialize(coordinator, processes, process)
+        join(coordinator, processes, process)
     given = sweep_file.read(file)
     catalogs, folder = given.catalogs(), out or given.out
     arguments = given.arguments | ({"memory": memory} if memory else {})
@@ -64,7 +64,10 @@ def sweep(
         results = fb.sweep(catalogs, given.algorithms, **arguments, memory=limit, progress=progress, out=folder)
     except KeyboardInterrupt as stop:  # its text says what is kept
         raise KeyboardInterrupt(f"{stop}: fedbandit sweep {file}" + (f" --out {out}" if out else "")) from None
-    if jax.process_index() == 0:
+    except LostProcessError as lost:
+        hint = f" (if its host is gone, delete {folder / '.lock'} first)" if lost.process == 0 else ""
+        raise LostProcessError(f"{lost}, started by the same commands{hint}", lost.process) from None
+    if is_first():
         if not lines:
             show_summary(results)
         results.summary(columns="all").to_csv(folder / "summary.csv", index=False)

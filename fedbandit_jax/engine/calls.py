@@ -94,7 +94,7 @@ def sweep(
         progress: True or False for a bar, None for one on terminals once a call takes two seconds, or a function that
             gets records. If more than a minute is left after the first runs, that is said, unless progress is False.
         out: a folder that keeps finished runs as the sweep goes: the same sweep, or a larger one, computes only what is
-            missing there. Processes joined by `jax.distributed` share the work through it.
+            missing there. Processes that have joined share the work through it.
         world: how arms, users, arrivals and rewards come about, or a list of worlds, whose fields may be lists too; by
             default that of FedConPE's paper, World().
 
@@ -138,6 +138,8 @@ def sweep(
             return play(store, devices, budget, settings, progress)
     except KeyboardInterrupt:
         raise KeyboardInterrupt(f"stopped: {store.what_is_kept()}") from None
+    except processes.LostProcessError as lost:
+        raise processes.LostProcessError(f"{lost}: {store.what_is_kept()}", lost.process) from None
 
 
 def play(
@@ -162,7 +164,8 @@ def play(
             rows = np.flatnonzero(batch_of_run == store.batches.index(program.batch))
             counter.begin(program.batch.algorithm.title, rows[mine[rows]])
             store.flush()
-            with closing(in_background([program.finished(np.flatnonzero(mine[rows]))])) as played:
+            chunks = [program.finished(np.flatnonzero(mine[rows]))]
+            with closing(in_background(chunks, check=processes.check_others)) as played:
                 for finished, trace in played:
                     store.add(rows[finished], trace)
                     counter.count(rows[finished], program.batch.horizon)
@@ -202,7 +205,7 @@ def compile_all(
         yield programs[0].batch.algorithm.title
 
     compiling = [compile_equal(programs) for programs in equal.values()]
-    with closing(in_background(compiling, threads=_runtime.cores())) as compiled:
+    with closing(in_background(compiling, threads=_runtime.cores(), check=processes.check_others)) as compiled:
         for done, title in enumerate(compiled, 1):
             progress.begin(f"compiled {done} of {len(equal)}, {title}")
     return programs

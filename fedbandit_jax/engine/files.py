@@ -1,41 +1,12 @@
-"""Files that are there whole or not at all, and a folder that one process claims for itself."""
+"""The lock of a folder, by which one process claims it for itself."""
 
 import json
 import os
 import socket
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 from fedbandit_jax import _checks
-
-
-def write_whole(path: Path, write: Any) -> None:
-    """Write a file under a temporary name, make sure that it is on disk, and only then give it its name."""
-    unfinished = path.with_name(f".{path.name}.unfinished")
-    try:
-        with unfinished.open("wb") as file:
-            write(file)
-            file.flush()
-            os.fsync(file.fileno())
-        unfinished.replace(path)
-        sync_folder(path.parent)
-    except OSError as error:
-        raise OSError(
-            f"{path} could not be written ({error.strerror or error}); what was finished before is kept"
-        ) from error
-    finally:
-        unfinished.unlink(missing_ok=True)
-
-
-def sync_folder(folder: Path) -> None:
-    """Make new names last; only POSIX can and must."""
-    if os.name == "posix":
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
 
 
 def born(pid: int) -> str:

@@ -12,34 +12,33 @@ import jax
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from fedbandit_jax import _checks
 from fedbandit_jax._background import undisturbed
+from fedbandit_jax._files import list_files, write_checked
 from fedbandit_jax.clocks.base import METRICS, Trace
 from fedbandit_jax.clocks.phases import FLAGS
 from fedbandit_jax.engine import processes
 from fedbandit_jax.engine.batches import Batch
 from fedbandit_jax.engine.code import is_package
-from fedbandit_jax.engine.files import lock, write_whole
+from fedbandit_jax.engine.files import lock
 from fedbandit_jax.engine.identity import as_json, manifest_of, package_hyperparameters, run_ids
 from fedbandit_jax.engine.sweep import Sweep, name_of_run
 from fedbandit_jax.results.folders import (
     CURVES,
-    META,
     PHASES,
     RUN,
-    curves_of,
     digest,
-    ids_in,
     join_columns,
+    open_part,
+    open_parts,
     parts,
     read_manifest,
-    read_part,
     read_parts,
     repeated,
     stored_runs,
     values_of,
+    write_part,
 )
 from fedbandit_jax.results.results import Results, missing_as_nan
 from fedbandit_jax.worlds.world import content_of
@@ -236,14 +235,15 @@ class FolderStore(Store):
         there = read_manifest(self.folder) if path.exists() else self.manifest
         merged = there | {"catalogs": there["catalogs"] | self.manifest["catalogs"]}
         if not path.exists() or merged != there:
-            write_whole(path, lambda file: file.write(json.dumps(merged, indent=2).encode() + b"\n"))
+            write_checked(self.folder, {path.name: json.dumps(merged, indent=2).encode() + b"\n"})
         self.manifest = merged
-        stored = {path: ids_in(path, merged) for path in parts(self.folder)}
-        self.stored = {run for ids in stored.values() for run in ids}
-        for path in self.folder.glob("phases-*.parquet"):
-            if curves_of(path) not in stored:
-                read_part(path, merged)  # a foreign file is an error, and stays
-                path.unlink()  # its part was never finished
+        self.stored, named = set(), set()
+        for ids, _, phases in open_parts(self.folder, merged):
+            self.stored.update(ids)
+            named.add(phases and phases.path)
+        for path in set(self.folder.glob("phases-*.parquet")) - named:
+            open_part(path, merged)  # a foreign file is an error, and stays
+            path.unlink()  # its part was never finished
 
     def check(self) -> None:
         """Is the folder new, or of this specification?"""
@@ -304,7 +304,11 @@ class FolderStore(Store):
 
     def what_is_kept(self) -> str:
         ids = set(self.ids)
-        kept = "what is there is" if self.stored is None else f"{len(self.stored & ids)} of {len(ids)} runs are"
+        if self.stored is None:
+            kept = "what is there is"
+        else:  # other processes have written parts, too
+            stored = self.stored if processes.count() == 1 else stored_runs(self.folder)
+            kept = f"{len(stored & ids)} of {len(ids)} runs are"
         return f"{kept} kept; the same sweep with {self.place} goes on"
 
     def try_to_write(self, rows: np.ndarray, curves: Columns, phases: Columns) -> None:
@@ -315,17 +319,17 @@ class FolderStore(Store):
             self.write_error = error
 
     def write(self, rows: np.ndarray, curves: Columns, phases: Columns) -> None:
-        """Add a part."""
+        """Add a part: phases first, as the part counts as finished once its curves are there."""
         ids = self.ids[rows]
-        name = f"{digest(sorted(ids))}.parquet"
         meta = {
             "specification": digest([json.dumps(self.manifest["specification"])]),
             "catalog": self.batch_of(rows).catalog.fingerprint,
-            "phases": len(phases.get("at", ())),
+            "phases": "",
         }
-        if meta["phases"]:
-            write_table(self.folder / f"phases-{name}", self.as_arrow(phases, PHASES), meta)
-        write_table(self.folder / f"curves-{name}", self.as_arrow(curves, CURVES), meta)
+        runs = digest(sorted(ids))
+        if len(phases.get("at", ())):
+            meta["phases"] = write_part(self.folder, f"phases-{runs}", self.as_arrow(phases, PHASES), meta)
+        write_part(self.folder, f"curves-{runs}", self.as_arrow(curves, CURVES), meta)
         assert self.stored is not None
         self.stored.update(ids)
 
@@ -370,7 +374,10 @@ class FolderStore(Store):
 
     def collect(self, settings: dict[str, Any]) -> Results:
         """The runs of this grid, in its order and with its labels, whoever computed them."""
-        if jax.process_count() > 1 and not self.failed:
+        if processes.is_first():
+            phases = self.folder.glob("phases-*.parquet")
+            list_files(self.folder, ["manifest.json", *(path.name for path in (*parts(self.folder), *phases))])
+        if processes.count() > 1 and not self.failed:
             lost = len(set(self.ids) - stored_runs(self.folder))
             if lost:
                 raise FloatingPointError(f"{lost} of {len(self.runs)} runs are not finite: another process names them")
@@ -385,16 +392,3 @@ class FolderStore(Store):
         curves, phases = read_parts(self.folder, self.manifest, ids, without=self.columns_of_cells.keys())
         found = values_of(curves, "round", ids, RUN), values_of(phases, "phase", ids, RUN)
         return found[0].assign(at=rows[found[0]["at"]]), found[1].assign(at=rows[found[1]["at"]])
-
-
-def write_table(path: Path, table: pa.Table, meta: dict[str, Any]) -> None:
-    """What was measured hardly repeats itself; all else is written as a dictionary."""
-    repeating = [name for name in table.column_names if name not in (*CURVES, *PHASES)]
-    options = {"use_dictionary": repeating, "write_statistics": ["dataset", "algorithm"], "write_page_checksum": True}
-
-    def write(file: Any) -> None:
-        with pq.ParquetWriter(file, table.schema, store_schema=False, **options) as writer:
-            writer.write_table(table)
-            writer.add_key_value_metadata({META: json.dumps(meta).encode()})
-
-    write_whole(path, write)

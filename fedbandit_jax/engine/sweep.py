@@ -17,6 +17,7 @@ from fedbandit_jax import _checks, _runtime
 from fedbandit_jax.algorithms.federated.fedconpe import FedConPE
 from fedbandit_jax.clocks.base import REGISTRY, Algorithm, is_column
 from fedbandit_jax.clocks.contracts import Shape, check_methods, check_own_world
+from fedbandit_jax.engine import processes
 from fedbandit_jax.engine.batches import Batch, clients_per_device, sharing_key, split_by_shape
 from fedbandit_jax.engine.cells import MAX_HORIZON, Cell, check_algorithms, make_cells, rounds_to_keep
 from fedbandit_jax.engine.code import is_package
@@ -280,7 +281,7 @@ def memory_budget(memory: Any, devices: Sequence[jax.Device]) -> float:
         stats = [device.memory_stats() for device in devices] if devices[0].platform != "cpu" else [None]
         if all(stats):
             return float(sum(one["bytes_limit"] for one in stats if one))
-        return _runtime.memory_of_machine() / 2 / jax.process_count()
+        return _runtime.memory_of_machine() / 2 / processes.count()
     allowed = "it must be a positive number of bytes, or a text such as '4GB' or '512MiB'"
     memory = _checks.plain(memory)
     if _checks.is_finite(memory) and memory > 0:

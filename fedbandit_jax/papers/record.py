@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from fedbandit_jax import _checks, _runtime
+from fedbandit_jax._files import write_checked
 from fedbandit_jax.engine.calls import describe_environment
-from fedbandit_jax.engine.files import write_whole
+from fedbandit_jax.results.results import read_saved
 from fedbandit_jax.worlds.catalog import Catalog
 
 FIRST = "fedconpe"  # the paper of folders that do not say so
@@ -121,10 +122,10 @@ def identity(row: Mapping[str, Any]) -> tuple[str, str, str]:
 
 
 def write_json(path: Path, content: Any) -> None:
-    """Whole, or not at all."""
+    """Write a record whole or not at all, with its checksum beside it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     text = json.dumps(without_nan(content), indent=2, allow_nan=False) + "\n"
-    write_whole(path, lambda file: file.write(text.encode()))
+    write_checked(path.parent, {path.name: text.encode()})
 
 
 def without_nan(value: Any) -> Any:
@@ -137,9 +138,7 @@ def without_nan(value: Any) -> Any:
 
 
 def read_json(path: Path, default: Any) -> Any:
+    """Content of a record, compared with its checksum; the default if there is none."""
     if not path.exists():
         return default
-    try:
-        return json.loads(path.read_text())
-    except ValueError as error:
-        raise ValueError(f"{path} is damaged: delete it, and the same command makes it again") from error
+    return read_saved(path, json.loads, "delete it, and the same command makes it again")

@@ -23,7 +23,7 @@ from fedbandit_jax.papers.fedconpe import LINE_UP
 from fedbandit_jax.results import statistics
 from fedbandit_jax.results.drawing import AXIS_NAMES, Line, curve_lines, swept_lines
 from fedbandit_jax.results.numbers import mean_and_interval, number
-from fedbandit_jax.results.results import Results
+from fedbandit_jax.results.results import Results, read_saved
 from fedbandit_jax.results.statistics import show
 
 FIRST = tuple(algorithm.title for algorithm in LINE_UP)  # their colours are the same in all figures
@@ -308,7 +308,4 @@ def file_name(*parts: Any) -> str:
 
 
 def read_json(path: Path) -> Any:
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ValueError(f"{path} is damaged: it is not JSON") from error
+    return read_saved(path, json.loads, "delete it, and the command that wrote it makes it again")

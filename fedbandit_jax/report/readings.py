@@ -1,6 +1,5 @@
 """What a report says of the readings: the answer, tables claim by claim, maps."""
 
-import json
 from functools import partial
 from pathlib import Path
 
@@ -10,7 +9,7 @@ from fedbandit_jax.papers.fedconpe import CHOICES
 from fedbandit_jax.papers.readings import findings
 from fedbandit_jax.papers.readings.readings import CLAIMS, HEADLINE, read
 from fedbandit_jax.report import maps
-from fedbandit_jax.report.contents import Picture, Report, Table, facts
+from fedbandit_jax.report.contents import Picture, Report, Table, facts, read_json
 
 CLOSEST = 8  # readings in the table of those that come closest to the paper's figures
 TITLE = "FedConPE: the paper's claims under every reading of it"
@@ -18,7 +17,7 @@ TITLE = "FedConPE: the paper's claims under every reading of it"
 
 def of_readings(folder: Path) -> Report:
     rows, norms = read(folder)
-    record = json.loads((folder / "readings.json").read_text())
+    record = read_json(folder / "readings.json")
     pictures = [
         *(map_picture(str(data), part) for data, part in rows.groupby("dataset", sort=False)),
         Picture(

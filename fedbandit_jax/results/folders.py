@@ -1,16 +1,25 @@
 """Folders of finished runs, as a sweep writes them: a manifest, and parts that are there whole or not at all.
 
-    manifest.json             what all runs of the folder have in common: versions, precision, device, catalog, seed ...
-    curves-<hash>.parquet     a row per run and checkpoint; the file is there only when its part is whole
-    phases-<hash>.parquet     a row per run and phase, of the same runs
-    .lock                     the process that writes here now
+    manifest.json                        what all runs have in common: versions, precision, device, catalog, seed ...
+    curves-<runs>-<checksum>.parquet     a row per run and checkpoint; the file is there only when its part is whole
+    phases-<runs>-<checksum>.parquet     a row per run and phase, of the same runs
+    SHA256SUMS                           checksums of the manifest, and of all parts once a sweep is done
+    .lock                                the process that writes here now
 
 Runs are known by content, not by their place in a grid, so a folder serves any grid that its manifest fits.
+
+A part's name has a hash of its runs and the start of the SHA-256 of its bytes. So a part can be checked from the moment
+it is there, whichever process wrote it, and parts of two folders of one sweep can be put into one. The curves' file
+names the phases that belong to it. SHA256SUMS shows which part was deleted. Parts of earlier versions, which are called
+curves-<runs>.parquet, have no checksum and are read as they are.
 """
 
 import hashlib
+import io
 import json
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +29,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from fedbandit_jax._files import SUMS, checksum, read_checked, read_sums, write_whole
 from fedbandit_jax.clocks.base import METRICS
 from fedbandit_jax.results.labels import fields_that_vary, labels_of
 from fedbandit_jax.results.results import MESSAGES, Results, missing_as_nan
@@ -42,18 +52,21 @@ PHASES = (
     *("lambda_min", "lambda_min_after", "lemma_holds"),
 )
 META = b"fedbandit"
+DIGITS = 16  # of a hash in a part's name
 
 
 def digest(texts: Iterable[str]) -> str:
-    return hashlib.sha256("\n".join(texts).encode()).hexdigest()[:16]
+    return hashlib.sha256("\n".join(texts).encode()).hexdigest()[:DIGITS]
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
     path = folder / "manifest.json"
     try:
-        manifest = json.loads(path.read_text())
+        manifest = json.loads(read_checked(path, "restore it from a copy of the folder, or use another folder"))
         assert all(isinstance(manifest[part], dict) for part in ("specification", "catalogs", "made_with"))
-    except (ValueError, KeyError, TypeError, AssertionError) as error:
+    except FileNotFoundError as error:
+        raise FileNotFoundError(f"{path} is missing: without it the parts beside it cannot be read") from error
+    except (json.JSONDecodeError, UnicodeDecodeError, KeyError, TypeError, AssertionError) as error:
         raise ValueError(f"{path} is damaged or was not written by a sweep") from error
     return manifest
 
@@ -62,55 +75,103 @@ def parts(folder: Path) -> list[Path]:
     return sorted(folder.glob("curves-*.parquet"))
 
 
-def phases_of(curves: Path) -> Path:
-    return curves.with_name("phases-" + curves.name.removeprefix("curves-"))
+@dataclass(frozen=True)
+class Part:
+    """Curves or phases of some runs: an open parquet file, and what it says of itself."""
+
+    path: Path
+    file: pq.ParquetFile
+    meta: dict[str, Any]
+
+    def read(self, without: Collection[str] = ()) -> pa.Table:
+        """The table without some columns."""
+        with damage_named(self.path):
+            return self.file.read([name for name in self.file.schema_arrow.names if name not in without])
+
+    def ids(self) -> list[str]:
+        """The runs in a part of curves, whose name has their hash."""
+        with damage_named(self.path):
+            ids: list[str] = self.file.read(["run"])["run"].unique().to_pylist()
+            runs = digest(sorted(ids))
+        words = self.path.stem.split("-")
+        if words[:2] != ["curves", runs] or len(words) != 2 + self.has_checksum:
+            raise ValueError(f"{self.path} was renamed or altered: delete it, and its runs will be computed again")
+        return ids
+
+    @property
+    def has_checksum(self) -> bool:
+        """False for parts of earlier versions, which count their rows of phases in place of naming the file."""
+        return not isinstance(self.meta["phases"], int)
+
+    @property
+    def phases(self) -> Path | None:
+        """The part of phases that belongs to this part of curves, if its algorithm plays phases."""
+        if not self.meta["phases"]:
+            return None
+        name = self.meta["phases"] if self.has_checksum else "phases-" + self.path.name.removeprefix("curves-")
+        return self.path.with_name(name)
 
 
-def curves_of(phases: Path) -> Path:
-    return phases.with_name("curves-" + phases.name.removeprefix("phases-"))
-
-
-def open_part(path: Path, manifest: dict[str, Any]) -> tuple[pq.ParquetFile, dict[str, Any]]:
-    """A part, and what it says of itself; its runs are read as a dictionary, as each has many rows."""
-    try:
-        part = pq.ParquetFile(path, read_dictionary=["run"], page_checksum_verification=True)
-    except (pa.ArrowInvalid, OSError) as error:
-        raise damaged(path) from error
-    found = part.metadata.metadata or {}
-    if META not in found:
+def open_part(path: Path, manifest: dict[str, Any]) -> Part:
+    """A part of this folder, checked; its runs are read as a dictionary, as each has many rows."""
+    content = path.read_bytes()
+    expected = path.stem.split("-")[2:]
+    if expected and expected != [checksum(content)[:DIGITS]]:
+        raise damaged(path)
+    with damage_named(path):
+        file = pq.ParquetFile(pa.BufferReader(content), read_dictionary=["run"], page_checksum_verification=True)
+        found = file.metadata.metadata or {}
+        meta: dict[str, Any] = json.loads(found.get(META, "null"))
+    if meta is None:
         raise ValueError(f"{path} was not written by a sweep: move it out of the folder")
-    meta: dict[str, Any] = json.loads(found[META])
-    same = meta["specification"] == digest([json.dumps(manifest["specification"])])
-    if not same or meta["catalog"] not in manifest["catalogs"].values():
+    with damage_named(path):
+        same = meta["specification"] == digest([json.dumps(manifest["specification"])])
+        belongs = same and meta["catalog"] in manifest["catalogs"].values() and "phases" in meta
+    if not belongs:
         raise ValueError(f"{path} belongs to another folder, of another specification or catalog: move it there")
-    return part, meta
+    return Part(path, file, meta)
+
+
+def write_part(folder: Path, name: str, table: pa.Table, meta: dict[str, Any]) -> str:
+    """Write a part and return its name, which has its checksum.
+
+    What was measured hardly repeats itself; all else is written as a dictionary.
+    """
+    repeating = [name for name in table.column_names if name not in (*CURVES, *PHASES)]
+    options = {"use_dictionary": repeating, "write_statistics": ["dataset", "algorithm"], "write_page_checksum": True}
+    content = io.BytesIO()
+    with pq.ParquetWriter(content, table.schema, store_schema=False, **options) as writer:
+        writer.write_table(table)
+        writer.add_key_value_metadata({META: json.dumps(meta).encode()})
+    name = f"{name}-{checksum(content.getvalue())[:DIGITS]}.parquet"
+    write_whole(folder / name, content.getvalue())
+    return name
+
+
+@contextmanager
+def damage_named(path: Path) -> Iterator[None]:
+    """Whatever a parquet file without a checksum makes its reader raise becomes a sentence about the file."""
+    try:
+        yield
+    except Exception as error:
+        raise damaged(path) from error
 
 
 def damaged(path: Path) -> ValueError:
-    return ValueError(f"{path} is damaged: delete it, and its runs will be computed again")
+    also = ""
+    if path.name.startswith("phases-"):
+        also = f" and curves-{path.stem.split('-')[1]}*.parquet"
+    return ValueError(f"{path} is damaged: delete it{also}, and its runs will be computed again")
 
 
-def read_part(path: Path, manifest: dict[str, Any], without: Collection[str] = ()) -> pa.Table:
-    """A part without some columns, checked."""
-    part, _ = open_part(path, manifest)
-    try:
-        return part.read([name for name in part.schema_arrow.names if name not in without])
-    except (pa.ArrowInvalid, OSError) as error:
-        raise damaged(path) from error
-
-
-def ids_in(path: Path, manifest: dict[str, Any]) -> list[str]:
-    """The runs in a part, whose name is their hash."""
-    part, meta = open_part(path, manifest)
-    try:
-        ids: list[str] = part.read(["run"])["run"].unique().to_pylist()
-    except (pa.ArrowInvalid, OSError) as error:
-        raise damaged(path) from error
-    if path.name != f"curves-{digest(sorted(ids))}.parquet":
-        raise ValueError(f"{path} was renamed or altered: delete it, and its runs will be computed again")
-    if meta["phases"] and not phases_of(path).exists():
-        raise ValueError(f"{phases_of(path)} is missing: delete {path.name} too, and its runs will be computed again")
-    return ids
+def open_parts(folder: Path, manifest: dict[str, Any]) -> Iterator[tuple[list[str], Part, Part | None]]:
+    """The runs of each part, its curves, and its phases if its algorithm plays phases."""
+    for path in parts(folder):
+        curves = open_part(path, manifest)
+        ids, phases = curves.ids(), curves.phases
+        if phases is not None and not phases.exists():
+            raise ValueError(f"{phases} is missing: delete {path.name} too, and its runs will be computed again")
+        yield ids, curves, None if phases is None else open_part(phases, manifest)
 
 
 def stored_runs(folder: str | Path) -> set[str]:
@@ -119,7 +180,7 @@ def stored_runs(folder: str | Path) -> set[str]:
     if not (folder / "manifest.json").exists():
         return set()
     manifest = read_manifest(folder)
-    return {run for path in parts(folder) for run in ids_in(path, manifest)}
+    return {run for ids, _, _ in open_parts(folder, manifest) for run in ids}
 
 
 def read_parts(
@@ -130,15 +191,15 @@ def read_parts(
     seen: set[str] = set()
     curves: list[pa.Table] = []
     phases: list[pa.Table] = []
-    for path in parts(folder):
-        ids = set(ids_in(path, manifest))
+    for found, *files in open_parts(folder, manifest):
+        ids = set(found)
         take = ids - seen if left is None else ids & left - seen
         if not take:
             continue
         seen |= take
-        for tables, file, fixed in ((curves, path, CURVES), (phases, phases_of(path), PHASES)):
-            if file.exists():
-                table = read_part(file, manifest, set(without).difference(fixed))
+        for tables, file, fixed in zip((curves, phases), files, (CURVES, PHASES), strict=True):
+            if file is not None:
+                table = file.read(set(without).difference(fixed))
                 tables.append(table if take == ids else table.filter(pc.is_in(table["run"], pa.array(sorted(take)))))
 
     def joined(tables: list[pa.Table]) -> pa.Table | None:
@@ -189,6 +250,10 @@ def load(folder: str | Path) -> Results:
     folder = Path(folder)
     manifest = read_manifest(folder)
     curves, phases = read_parts(folder, manifest)
+    lost = sorted(read_sums(folder).keys() - {path.name for path in folder.iterdir()})
+    if lost:
+        mend = f"the same sweep plays its runs again (or delete {folder / SUMS}, to do without them)"
+        raise FileNotFoundError(f"{folder / lost[0]} is missing: {mend}")
     if curves is None:
         raise FileNotFoundError(f"{folder} holds no finished runs yet")
     _, first = np.unique(curves["run"].combine_chunks().indices.to_numpy(), return_index=True)

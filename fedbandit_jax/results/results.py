@@ -1,7 +1,8 @@
 """Results: tidy tables of every run, statistics, storage."""
 
+import io
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +11,7 @@ import pandas as pd
 from pandas.api.types import is_object_dtype
 
 from fedbandit_jax import _checks
+from fedbandit_jax._files import read_checked, write_checked
 from fedbandit_jax.results import diagnostics, pareto, selection, statistics
 from fedbandit_jax.results.numbers import Table, share_in_words
 
@@ -239,36 +241,53 @@ class Results:
         return Plots(self)
 
     def save(self, folder: str | Path) -> Path:
-        """Write curves.parquet, phases.parquet and settings.json into a folder."""
+        """Write curves.parquet, phases.parquet and settings.json into a folder, with their checksums in SHA256SUMS."""
         folder = _checks.folder("folder", folder)
         if (folder / "manifest.json").exists():
             _checks.fail("folder", str(folder), "it is a sweep's folder, which has its runs already; use another")
         with _checks.reasons("folder", str(folder)):
-            numbers_as_words(self._curves).to_parquet(folder / "curves.parquet")
-            numbers_as_words(self._phases).to_parquet(folder / "phases.parquet")
-            (folder / "settings.json").write_text(json.dumps(self.settings, indent=2) + "\n")
+            (folder / "settings.json").unlink(missing_ok=True)  # a kill must not leave new curves with old settings
+            contents = {
+                "curves.parquet": numbers_as_words(self._curves).to_parquet(),
+                "phases.parquet": numbers_as_words(self._phases).to_parquet(),
+                "settings.json": json.dumps(self.settings, indent=2).encode() + b"\n",
+            }
+            write_checked(folder, contents)
         return folder
 
     @classmethod
     def load(cls, folder: str | Path) -> "Results":
         """Read what `save` wrote, or the folder that a sweep got as `out`."""
         folder = _checks.path("folder", folder)
-        if (folder / "manifest.json").is_file():
+        if (folder / "manifest.json").is_file() or any(folder.glob("curves-*.parquet")):
             from fedbandit_jax.results.folders import load  # which makes Results itself
 
             return load(folder)
         missing = [n for n in ("curves.parquet", "phases.parquet", "settings.json") if not (folder / n).is_file()]
         if missing:
             raise FileNotFoundError(f"{folder} holds no saved results: {', '.join(missing)} not found")
-        return cls(
-            words_as_numbers(pd.read_parquet(folder / "curves.parquet")),
-            words_as_numbers(pd.read_parquet(folder / "phases.parquet")),
-            json.loads((folder / "settings.json").read_text()),
-        )
+        settings = read_saved(folder / "settings.json", json.loads)
+        curves, phases = (read_saved(folder / f"{name}.parquet", read_table) for name in ("curves", "phases"))
+        return cls(words_as_numbers(curves), words_as_numbers(phases), settings)
 
     def __repr__(self) -> str:
         labels = ", ".join(self._curves["label"].unique())
         return f"Results({len(self.final())} runs of {labels})"
+
+
+def read_saved(
+    path: Path, parse: Callable[[bytes], Any], mend: str = "restore it from a copy, or save the results again"
+) -> Any:
+    """Parsed content of a file; a damaged one is named, also where there is no checksum."""
+    content = read_checked(path, mend)
+    try:
+        return parse(content)
+    except Exception as error:
+        raise ValueError(f"{path} is damaged: {mend}") from error
+
+
+def read_table(content: bytes) -> pd.DataFrame:
+    return pd.read_parquet(io.BytesIO(content))
 
 
 def silent_as_zero(curves: pd.DataFrame) -> pd.DataFrame:

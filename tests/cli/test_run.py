@@ -31,7 +31,7 @@ def ran(tmp_path_factory):
 def test_run_writes_its_files(ran):
     _, out = ran
     files = {"curves.parquet", "phases.parquet", "settings.json", "final.csv", "summary.csv", "regret.png"}
-    assert {path.name for path in out.iterdir()} == files
+    assert {path.name for path in out.iterdir()} == files | {"SHA256SUMS"}
     final = pd.read_csv(out / "final.csv")
     assert len(final) == 3 * 2 * 2
     assert set(final["label"]) == {"FedConPE", "LinUCB", "Uniform"}

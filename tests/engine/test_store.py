@@ -155,6 +155,7 @@ def test_a_larger_grid_computes_only_what_is_missing(catalog, tmp_path, computed
     algorithms = [fb.LinUCB(alpha=[2.0, 1.0]), fb.Uniform()]
     stored = fb.sweep(catalog, algorithms, **larger, out=tmp_path)
     assert computed[1:] == [2 * 2 * 2 * 3 - 1, 2 * 2 * 3]
+    kept.pop("SHA256SUMS")  # the list of all files
     assert kept.items() <= files(tmp_path).items(), "what was there has not been touched"
     computed.clear()
     reference = fb.sweep(catalog, algorithms, **larger)
@@ -326,12 +327,12 @@ def spoil_no_phases(folder):
 
 def spoil_manifest(folder):
     (folder / "manifest.json").write_text('{"specification": ')
-    return "manifest.json is damaged or was not written by a sweep"
+    return "manifest.json is damaged, or its line in SHA256SUMS is"
 
 
 def spoil_no_manifest(folder):
     (folder / "manifest.json").unlink()
-    return "^out=.* is not allowed: it holds curves-.* but no manifest.json; it must be a new or empty folder"
+    return "^out=.* is not allowed: it holds .* but no manifest.json; it must be a new or empty folder"
 
 
 @pytest.mark.parametrize("spoil", [f for name, f in list(globals().items()) if name.startswith("spoil_")])
@@ -439,7 +440,8 @@ def test_a_full_disk(catalog, tmp_path, small_parts, computed):
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (4096, hard))
     try:
-        with pytest.raises(OSError, match=r"curves-\w+.parquet could not be written \(File too large\); what was") as e:
+        message = r"curves-[\w-]+.parquet could not be written \(File too large\); what was"
+        with pytest.raises(OSError, match=message) as e:
             fb.sweep(catalog, fb.Uniform(), **SMALL, out=tmp_path)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
@@ -478,7 +480,7 @@ def test_ctrl_c_while_a_part_is_written(catalog, tmp_path, monkeypatch, computed
 
     def interrupted(descriptor):
         calls.append(descriptor)
-        if len(calls) in (3, 4):  # after the manifest and its folder
+        if len(calls) in (5, 6):  # after the manifest, its checksum, and their folder twice
             signal.raise_signal(signal.SIGINT)
             time.sleep(0.2)
         sync(descriptor)
@@ -486,7 +488,7 @@ def test_ctrl_c_while_a_part_is_written(catalog, tmp_path, monkeypatch, computed
     monkeypatch.setattr(os, "fsync", interrupted)
     with pytest.raises(KeyboardInterrupt, match=r"^stopped: 8 of 8 runs are kept"):
         fb.sweep(catalog, fb.Uniform(), **SMALL, out=tmp_path)
-    assert len(calls) == 4
+    assert len(calls) == 6
     assert not list(tmp_path.glob(".*"))
     computed.clear()
     assert len(fb.sweep(catalog, fb.Uniform(), **SMALL, out=tmp_path).final()) == 8

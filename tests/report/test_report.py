@@ -284,5 +284,5 @@ def test_another_folder_is_refused(tmp_path, name):
 def test_a_damaged_record_is_named(tmp_path):
     made = reproduction(tmp_path, experiments=("multi",), presets=("theory",))
     (made / "reproduction.json").write_text("{")
-    with pytest.raises(ValueError, match=r"reproduction.json is damaged: it is not JSON$"):
+    with pytest.raises(ValueError, match=r"reproduction.json is damaged: delete it, and the command"):
         report.write(made)

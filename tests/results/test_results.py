@@ -350,7 +350,8 @@ def test_compare_one_pair():
 
 def test_saved_results_come_back(played, tmp_path):
     folder = played.save(tmp_path / "a" / "b")
-    assert sorted(p.name for p in folder.iterdir()) == ["curves.parquet", "phases.parquet", "settings.json"]
+    files = ["SHA256SUMS", "curves.parquet", "phases.parquet", "settings.json"]
+    assert sorted(p.name for p in folder.iterdir()) == files
     loaded = fb.Results.load(folder)
     pd.testing.assert_frame_equal(loaded.to_pandas(), played.to_pandas())
     pd.testing.assert_frame_equal(loaded.phases(), played.phases())

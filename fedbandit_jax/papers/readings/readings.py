@@ -16,7 +16,6 @@ is not: the paper has nothing to tune. Clients of a baseline do not meet, so tha
 for every number of them.
 """
 
-import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -27,10 +26,10 @@ import numpy as np
 import pandas as pd
 
 from fedbandit_jax import _checks
+from fedbandit_jax._files import write_checked
 from fedbandit_jax.clocks.base import Algorithm
 from fedbandit_jax.engine.calls import sweep
 from fedbandit_jax.engine.cells import labels
-from fedbandit_jax.engine.files import write_whole
 from fedbandit_jax.papers import verdict
 from fedbandit_jax.papers.fedconpe import (
     CHECKPOINTS,
@@ -43,11 +42,11 @@ from fedbandit_jax.papers.fedconpe import (
     Reading,
     readings,
 )
-from fedbandit_jax.papers.record import read_json
+from fedbandit_jax.papers.record import read_json, write_json
 from fedbandit_jax.papers.reproduce import Size, show, tuned_part
 from fedbandit_jax.papers.tuning.search import search
 from fedbandit_jax.results import statistics
-from fedbandit_jax.results.results import Results
+from fedbandit_jax.results.results import Results, read_saved, read_table
 from fedbandit_jax.worlds.catalog import Catalog
 
 # The claims, in the order of the experiments; two experiments make two each.
@@ -163,7 +162,12 @@ def read(folder: str | Path) -> tuple[pd.DataFrame, pd.DataFrame]:
     """The rows of the readings and those of the norms that a folder has."""
     if not (Path(folder) / "norms.parquet").is_file():
         _checks.fail("folder", str(folder), "it must be one whose readings are played; the same command goes on")
-    return pd.read_parquet(Path(folder) / "readings.parquet"), pd.read_parquet(Path(folder) / "norms.parquet")
+    return read_rows(Path(folder) / "readings.parquet"), read_rows(Path(folder) / "norms.parquet")
+
+
+def read_rows(path: Path) -> pd.DataFrame:
+    rows: pd.DataFrame = read_saved(path, read_table, "delete it, and the same command makes it again")
+    return rows
 
 
 # ------------------------------------------------------------------------------------------------------- the readings
@@ -341,14 +345,14 @@ def keep(setting: Setting, name: str, rows: pd.DataFrame, keys: Sequence[str]) -
     """Put rows in place of those that have the same keys; what was first stays first."""
     path = setting.folder / f"{name}.parquet"
     if path.exists():
-        old, keys = pd.read_parquet(path), list(keys)
+        old, keys = read_rows(path), list(keys)
         there, new = (table.set_index(keys).index for table in (old, rows))
         order = there.append(new).unique()
         rows = pd.concat([old[~there.isin(new)], rows], ignore_index=True)
         rows = rows.iloc[np.argsort(order.get_indexer(rows.set_index(keys).index), kind="stable")]
         rows = rows.reset_index(drop=True)
     setting.folder.mkdir(parents=True, exist_ok=True)
-    write_whole(path, lambda file: rows.to_parquet(file))
+    write_checked(setting.folder, {path.name: rows.to_parquet()})
 
 
 def note(setting: Setting, command: str, data: str, part: str, catalog: Catalog, seconds: float) -> None:
@@ -362,5 +366,4 @@ def note(setting: Setting, command: str, data: str, part: str, catalog: Catalog,
         content.setdefault("catalogs", {})[f"{data}/{part}"] = catalog.fingerprint
         content.setdefault("realised_C", {})[f"{data}/{part}"] = catalog.realised_C
     content |= {"command": command, "settings": size}
-    text = json.dumps(content, indent=2) + "\n"
-    write_whole(path, lambda file: file.write(text.encode()))
+    write_json(path, content)
