@@ -62,12 +62,13 @@ def test_what_run_did_is_what_its_options_said(ran):
 def test_run_prints_its_table(ran):
     output, out = ran
     words = " ".join(output.split())
-    summary = fb.Results.load(out).summary().set_index("label")
+    summary = fb.Results.load(out).summary(columns="all").set_index("label")
     assert max(map(len, output.splitlines())) <= 80
     for label in ("FedConPE", "LinUCB", "Uniform"):
         assert label in words
         mean, low, high = map(number, summary.loc[label, ["mean", "low", "high"]])
-        assert f"│ {mean} │ [{low}, {high}] │" in words
+        interval = summary.loc[label, "note"].rpartition(": ")[2] or f"[{low}, {high}]"
+        assert f"│ {mean} │ {interval} │" in words
     percent = fb.Results.load(out).compare("FedConPE").set_index("other").loc["LinUCB", "percent_below"]
     told = f"{percent:.1f} % below" if percent >= 0 else f"{-percent:.1f} % above"
     assert f"FedConPE's regret is {told} LinUCB's" in words or percent <= -100
@@ -88,7 +89,8 @@ def test_the_best_of_the_baselines_is_not_the_one_that_shares_everything(capsys)
     show_headline(made_of([row for label, value in regret.items() for row in runs(label, [[value], [value]])]))
     words = " ".join(capsys.readouterr().out.split())
     assert words == (
-        "FedConPE's regret is 50.0 % below ConUCB's [50.0, 50.0], the best of the paper's six baselines. SharedLinUCB "
+        "FedConPE's regret is 50.0 % below ConUCB's [50.0, 50.0], lower for 2 of 2 users [0.16, 1.00], the best of "
+        "the paper's six baselines. SharedLinUCB "
         "is apart: its clients send everything every round."
     )
     show_headline(made_of([*runs("FedConPE", [1, 2]), *runs("Uniform", [3, 4])]))

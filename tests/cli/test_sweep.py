@@ -58,7 +58,7 @@ def test_the_command_does_what_the_file_says(catalog, tmp_path):
     assert "6 cells, 24 runs: 24 computed in" in result.output
     rows = [line for line in result.output.splitlines() if "LinUCB" in line or "Uniform" in line]
     assert len(rows) == 6, "a table of all cells"
-    assert all(re.search(r"│ +4 │ +[\d.,]+ ± [\d.,]+ │", row) for row in rows)
+    assert all(re.search(r"│ +4 │ +[\d.,]+ ± [\d.,]+ │|, 1 of 2 carries half │", row) for row in rows)
     found = fb.sweep(
         catalog,
         [fb.LinUCB(alpha=[0.5, 1]), fb.Uniform()],

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 
+import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
@@ -85,7 +86,8 @@ def test_the_arena(few, catalog, tmp_path):
 
     # Again: nothing is computed; another world is added; another size is refused.
     runs = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("curves-*.parquet")}
-    assert play_arena({"mine": catalog}, ["fixed"], **made) == rows[:9]
+    again = play_arena({"mine": catalog}, ["fixed"], **made)
+    pd.testing.assert_frame_equal(pd.DataFrame(again), pd.DataFrame(rows[:9]))  # NaN where too few users carry a mean
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("curves-*.parquet")} == runs
     assert len(json.loads((tmp_path / "arena.json").read_text())["parts"]) == 2
     with pytest.raises(ValueError, match="it was made with horizon=120, not 130"):
