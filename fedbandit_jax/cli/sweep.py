@@ -75,7 +75,7 @@ def sweep(
         tell.say(
             f"{checked.num_cells} cells, {checked.num_runs} runs: {told['runs_computed']} computed in "
             f"{told['run_seconds']:.1f} s after {told['compile_seconds']:.1f} s of compilation, {told['runs_found']} "
-            f"found. Padding took {told['padding_share']:.0%} of the work. They are in {folder}",
+            f"found. Padding took {told['padding_share']:.0%} of the play, and saved programs. They are in {folder}",
             event="done",
             out=str(folder),
             cells=checked.num_cells,

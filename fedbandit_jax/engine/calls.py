@@ -37,7 +37,7 @@ def simulate(
     clients: int = 10,
     arms: int = 100,
     horizon: int = 6000,
-    users: int | Iterable[int] | np.ndarray = 10,
+    users: int | Iterable[int] | np.ndarray = 20,
     seeds: int | Iterable[int] | np.ndarray = 1,
     noise: float = 0.1,
     seed: int = 0,
@@ -62,7 +62,7 @@ def sweep(
     arms: int | Sequence[int] | np.ndarray = 100,
     horizon: int | Sequence[int] | np.ndarray = 6000,
     noise: float | Sequence[float] | np.ndarray = 0.1,
-    users: int | Iterable[int] | np.ndarray = 10,
+    users: int | Iterable[int] | np.ndarray = 20,
     seeds: int | Iterable[int] | np.ndarray = 1,
     seed: int = 0,
     checkpoints: int | Iterable[int] | np.ndarray = 128,
@@ -164,15 +164,16 @@ def play(
             rows = np.flatnonzero(batch_of_run == store.batches.index(program.batch))
             counter.begin(program.batch.algorithm.title, rows[mine[rows]])
             store.flush()
+            began_playing = time.perf_counter()
             chunks = [program.finished(np.flatnonzero(mine[rows]))]
             with closing(in_background(chunks, check=processes.check_others)) as played:
                 for finished, trace in played:
                     store.add(rows[finished], trace)
                     counter.count(rows[finished], program.batch.horizon)
+            program.play_seconds = time.perf_counter() - began_playing
             store.flush()
     store.close()
     processes.wait("played")
-    work = sum(program.work for program in programs)
     return store.results(
         {
             **settings,
@@ -182,9 +183,19 @@ def play(
             "compile_seconds": compile_seconds,
             "run_seconds": time.perf_counter() - began - compile_seconds,
             "memory": max((program.memory for program in programs), default=0),
-            "padding_share": sum(program.work_on_padding for program in programs) / work if work else 0.0,
+            "padding_share": padding_share(programs),
         }
     )
+
+
+def padding_share(programs: Sequence[Program]) -> float:
+    """The share of the time of play that went into padding.
+
+    Work is counted in clients x arms x phases. That tells what a program's padding took, but a phase is not a round, so
+    programs are weighed by their seconds.
+    """
+    seconds = sum(program.play_seconds for program in programs)
+    return sum(one.play_seconds * one.work_on_padding / one.work for one in programs) / seconds if seconds else 0.0
 
 
 def compile_all(

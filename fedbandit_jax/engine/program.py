@@ -71,7 +71,7 @@ class Program:
             lanes = min(lanes, power_of_two_above(len(cell_of_lane) / self.num_devices))
         self.chunk = self.num_devices * lanes  # lanes at a time
         self.executable: Any = None
-        self.compile_seconds = 0.0
+        self.compile_seconds = self.play_seconds = 0.0
         self.memory = 0  # bytes that a chunk takes on all devices
         self.work = 0.0  # in clients x arms x phases
         self.work_on_padding = 0.0

@@ -64,7 +64,7 @@ class Size:
         return {name: getattr(self, name) for name in names} | {"checkpoints": CHECKPOINTS}
 
 
-QUICK = Size(arms=40, horizon=1000, users=5, seeds=1, trials=3, tuning_users=2, tuning_seeds=1, quick=True)
+QUICK = Size(arms=40, horizon=1000, users=6, seeds=1, trials=3, tuning_users=2, tuning_seeds=1, quick=True)
 
 
 def line_up() -> list[Algorithm]:

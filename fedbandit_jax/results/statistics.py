@@ -132,9 +132,9 @@ def log_ends(units: np.ndarray, weights: np.ndarray, confidence: float = CONFIDE
     A t-interval by the jackknife, of logarithms, as units may differ by factors. Where a few units have most of all
     there is, only they count: the degrees of freedom are those of the effective units, two at least, in the column
     where these are most; fewer than five units all count, as they say little of their skew. From five units on, the
-    mean of skewed users is corrected upwards much as in `mean_ends`: by 3/2 h min(h, 1), for the part of h = half / mean
-    that is due to a spread beyond CALM. What both sides of a ratio share cancels. NaN for a single unit, if one has all there is, or if too few units carry the mean of a column whose
-    correction does not cancel.
+    mean of skewed users is corrected upwards much as in `mean_ends`: by 3/2 h min(h, 1), for the part of
+    h = half / mean that is due to a spread beyond CALM. What both sides of a ratio share cancels. NaN for a single
+    unit, if one has all there is, or if too few units carry the mean of a column whose correction does not cancel.
     """
     n = units.shape[-2]
     error = log_error(units, weights)

@@ -29,7 +29,7 @@ def weighing(units):
 def correction(units, weights, level=0.975):
     """What the skew of the users adds to a contrast of logarithms of means, by hand.
 
-    It is 3/2 h min(h, 1) of each column, where h = t s / mean / sqrt(users), but for the part that s / mean = 0.5 makes.
+    It is 3/2 h min(h, 1) of each column, where h = t s / mean / sqrt(users), without what s / mean = 0.5 makes of h.
     """
     h = scipy.stats.t.ppf(level, len(units) - 1) * scipy.stats.sem(units) / units.mean(axis=0)
     beyond = np.maximum(1 - 0.5 * units.mean(axis=0) / units.std(axis=0, ddof=1), 0)
@@ -143,7 +143,7 @@ def test_a_mean_that_few_users_carry_has_no_interval():
     assert np.isfinite(statistics.mean_ends(few[:, None], few.mean(keepdims=True), "t")).all()
     enough = np.array([1.0, 1.0, 1.0, 1.0, 4.0])  # 64 / 20 = 3.2
     assert statistics.too_few(enough[:, None]) == ""
-    # The upper quarter of twelve users is three: their logarithms lie 0.92 above that of the fourth largest, on average.
+    # The upper quarter of twelve users is three: on average, their logarithms lie 0.92 above the fourth largest.
     tail = np.concatenate([np.ones(9), np.exp([0.2, 0.8, 1.76])])
     assert statistics.effective_units(tail[:, None])[0] > np.sqrt(12)
     assert statistics.too_few(tail[:, None], ("LinUCB",)) == (
