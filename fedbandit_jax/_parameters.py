@@ -169,7 +169,8 @@ def static_names(kind: type[Configured]) -> set[str]:
     return {*kind.static, *(name for name, about in declared(kind).items() if about.static)}
 
 
-def _flatten(configured: Configured) -> tuple[tuple, tuple]:
+def static_fields(configured: Configured) -> tuple[tuple[str, ...], tuple[tuple[str, Any], ...]]:
+    """Names of the traced fields, and names and values of the static ones."""
     static = static_names(type(configured))
 
     def is_static(name: str, value: Any) -> bool:
@@ -177,7 +178,11 @@ def _flatten(configured: Configured) -> tuple[tuple, tuple]:
 
     items = configured.hyperparameters().items()
     names = tuple(name for name, value in items if not is_static(name, value))
-    fixed = tuple((name, value) for name, value in items if is_static(name, value))
+    return names, tuple((name, value) for name, value in items if is_static(name, value))
+
+
+def _flatten(configured: Configured) -> tuple[tuple, tuple]:
+    names, fixed = static_fields(configured)
     return tuple(getattr(configured, name) for name in names), (names, fixed)
 
 

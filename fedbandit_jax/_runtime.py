@@ -12,6 +12,7 @@ package stays on one device, and its programs never have two LAPACK calls in fli
 
 import os
 import warnings
+from importlib.metadata import version
 from pathlib import Path
 
 import jax
@@ -95,19 +96,26 @@ def memory_of_machine() -> float:
         return physical
 
 
-def keep_compiled_programs() -> None:
-    """Let JAX keep what it compiles on disk, in the user's cache, unless it has been told where or not to.
-
-    A program of a sweep takes a second to a minute to compile, and a tenth of that to find again.
-    """
-    wanted = os.environ.get(CACHE_SWITCH, "true").lower() not in ("0", "false", "f", "no", "n", "off")
-    if not wanted or jax.config.values["jax_compilation_cache_dir"]:
-        return
+def cache_folder() -> Path | None:
+    """Where compiled programs are kept, in the user's cache; None if they are not."""
+    if os.environ.get(CACHE_SWITCH, "true").lower() in ("0", "false", "f", "no", "n", "off"):
+        return None
     try:
-        home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+        return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fedbandit_jax"
     except RuntimeError:  # a user without a home
+        return None
+
+
+def keep_compiled_programs() -> None:
+    """Let JAX keep what it compiles on disk as well, unless it has been told where or not to.
+
+    The programs of sweeps are kept by `engine.executables`, too, which finds them sooner. Each release has a folder of its
+    own: what JAX finds there cannot be kept anew.
+    """
+    folder = cache_folder()
+    if folder is None or jax.config.values["jax_compilation_cache_dir"]:
         return
-    jax.config.update("jax_compilation_cache_dir", str(home / "fedbandit_jax"))
+    jax.config.update("jax_compilation_cache_dir", str(folder / f"jax-{version('fedbandit-jax')}"))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", 0)
     compilation_cache.reset_cache()  # JAX looks for one once only, at its first compilation

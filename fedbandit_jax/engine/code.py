@@ -44,6 +44,7 @@ class Reader:
 
     def __init__(self) -> None:
         self.seen: set[int] = set()
+        self.opaque = False  # met an object of which only the class could be written down
 
     def read(self, thing: Any) -> str:
         if isinstance(thing, PLAIN):
@@ -77,7 +78,10 @@ class Reader:
             return f"{getattr(thing, '__module__', '')}.{getattr(thing, '__qualname__', type(thing).__qualname__)}"
         if isinstance(thing, FunctionType):
             return self.read_function(thing)
-        return self.read_class(thing) if isinstance(thing, type) else f"a {type(thing).__qualname__}"
+        if isinstance(thing, type):
+            return self.read_class(thing)
+        self.opaque = True
+        return f"a {type(thing).__qualname__}"
 
     def read_function(self, function: FunctionType) -> str:
         names, code = names_in(function.__code__), function.__code__

@@ -18,8 +18,9 @@ from jaxtyping import Array, Float, Int, Key, UInt32
 from fedbandit_jax import _checks
 from fedbandit_jax.clocks.base import MEANS, Algorithm, Trace
 from fedbandit_jax.clocks.rounds import RoundAlgorithm, context_of
+from fedbandit_jax.engine import executables
 from fedbandit_jax.engine.batches import Batch, clients_per_device, power_of_two_above
-from fedbandit_jax.worlds.problem import sample_problem
+from fedbandit_jax.worlds.problem import FederationDraw, draw_federation, sample_problem
 from fedbandit_jax.worlds.world import World
 
 # CPU: XLA's default level, 3, compiles a quarter longer, for rounds that are a twelfth slower and phases that are the
@@ -71,6 +72,7 @@ class Program:
             lanes = min(lanes, power_of_two_above(len(cell_of_lane) / self.num_devices))
         self.chunk = self.num_devices * lanes  # lanes at a time
         self.executable: Any = None
+        self.draw: Any = None  # the compiled program that draws the federations of a chunk
         self.compile_seconds = self.play_seconds = 0.0
         self.memory = 0  # bytes that a chunk takes on all devices
         self.work = 0.0  # in clients x arms x phases
@@ -100,7 +102,7 @@ class Program:
             self.everywhere = NamedSharding(mesh, PartitionSpec())
             self.catalog, self.rounds = jax.device_put(in_precision, self.everywhere)
         self.static = {"mesh": mesh, "max_clients": batch.max_clients, "max_arms": batch.max_arms}
-        self.jitted = jitted(devices[0].platform)
+        self.platform = devices[0].platform
 
     def precision(self) -> AbstractContextManager:
         """The switch of JAX under which the program is made and played."""
@@ -114,10 +116,18 @@ class Program:
             context = context_for_all(self.batch.algorithm, key_terms, self.batch.catalog.links)
             return self.catalog._replace(context=jax.device_put(context, self.everywhere)), self.rounds
 
-    def arguments(self, lanes: np.ndarray) -> tuple:
-        """Of `run_batch`, for a chunk; a short one is filled up with copies of its last lane, as shapes are fixed."""
+    def of_lanes(self, lanes: np.ndarray) -> tuple[Algorithm, World, LaneInputs]:
+        """What a chunk has lane by lane; a short one is padded by repeating its last lane, as shapes are fixed."""
         index = lanes[np.minimum(np.arange(self.chunk), len(lanes) - 1)]
-        return (*jax.tree.map(lambda x: x[index], (self.algorithms, self.worlds, self.inputs)), *self.shared)
+        algorithms, worlds, inputs = jax.tree.map(lambda x: x[index], (self.algorithms, self.worlds, self.inputs))
+        return algorithms, worlds, inputs
+
+    def arguments(self, lanes: np.ndarray) -> tuple:
+        """Arguments of `run_batch` for one chunk, whose federations are drawn."""
+        algorithms, worlds, inputs = self.of_lanes(lanes)
+        catalog, rounds = self.shared
+        drawn = self.draw(worlds, inputs, catalog._replace(context=None))
+        return algorithms, worlds, inputs, drawn, catalog, rounds
 
     def compile(self, budget: float = float("inf")) -> None:
         """Compile, for as many lanes at a time as fit into a budget of bytes.
@@ -127,7 +137,11 @@ class Program:
         while True:
             began = time.perf_counter()
             with self.precision():
-                self.executable = self.jitted.lower(*self.arguments(np.zeros(1, int)), **self.static).compile()
+                self.compile_draw()
+                algorithms, worlds, *arrays = self.arguments(np.zeros(1, int))
+                options = compiler_options(self.platform)
+                program = jitted(run_batch, self.platform)
+                self.executable = executables.compiled(program, (algorithms, worlds), arrays, self.static, options)
             self.compile_seconds += time.perf_counter() - began
             needs = self.executable.memory_analysis()
             if needs is None:  # not every backend tells
@@ -141,6 +155,13 @@ class Program:
                 _checks.fail("memory", f"{budget / 1e9:.2g}GB", allowed)
             fitting = int(self.chunk / self.num_devices * budget / self.memory)
             self.chunk = self.num_devices * max(1, min(fitting, self.chunk // self.num_devices - 1))
+
+    def compile_draw(self) -> None:
+        """Compile what draws the federations; all algorithms that play as many lanes of one shape share it."""
+        _, worlds, inputs = self.of_lanes(np.zeros(1, int))
+        arrays = inputs, self.shared[0]._replace(context=None)
+        options = compiler_options(self.platform)
+        self.draw = executables.compiled(jitted(draw_batch, self.platform), (worlds,), arrays, self.static, options)
 
     def play(self, lanes: np.ndarray) -> Iterator[Trace]:
         """Traces of some lanes, in order, a chunk each; out of memory, chunks of half the size go on."""
@@ -276,17 +297,61 @@ def _context(learner: RoundAlgorithm, key_terms: Float[Array, "J d"], links: Int
     return context
 
 
+def compiler_options(platform: str) -> dict[str, Any] | None:
+    """XLA's options for a kind of device, unless JAX has been told to compile quickly."""
+    return None if jax.config.values["jax_disable_most_optimizations"] else COMPILER_OPTIONS.get(platform)
+
+
 @cache
-def jitted(platform: str) -> Any:
-    """`run_batch` as JAX compiles it for a kind of device, unless it has been told to compile quickly."""
-    options = None if jax.config.values["jax_disable_most_optimizations"] else COMPILER_OPTIONS.get(platform)
-    return jax.jit(run_batch, static_argnames=("mesh", "max_clients", "max_arms"), compiler_options=options)
+def jitted(function: Any, platform: str) -> Any:
+    """`run_batch` or `draw_batch` as JAX compiles it for a kind of device."""
+    static = ("mesh", "max_clients", "max_arms")
+    return jax.jit(function, static_argnames=static, compiler_options=compiler_options(platform))
+
+
+def over_lanes(one: Any, mesh: jax.sharding.Mesh, lanes: Sequence[Any], shared: Sequence[Any]) -> Any:
+    """Results of a function of single lanes for a chunk of lanes, spread over the devices of a mesh."""
+    per_device = jax.vmap(one, in_axes=(0,) * len(lanes) + (None,) * len(shared))
+    spread, everywhere = PartitionSpec("lanes"), PartitionSpec()
+    specs = (spread,) * len(lanes) + (everywhere,) * len(shared)
+    return jax.shard_map(per_device, mesh=mesh, in_specs=specs, out_specs=spread, check_vma=False)(*lanes, *shared)
+
+
+def draw_batch(
+    worlds: World,
+    inputs: LaneInputs,
+    catalog: DeviceCatalog,
+    *,
+    mesh: jax.sharding.Mesh,
+    max_clients: int,
+    max_arms: int,
+) -> FederationDraw:
+    """Draw the federations of a chunk of lanes."""
+
+    def one(world: World, lane: LaneInputs, catalog: DeviceCatalog) -> FederationDraw:
+        return draw_federation(
+            jax.random.wrap_key_data(lane.keys)[0],
+            catalog.arms,
+            catalog.users,
+            clients=lane.clients,
+            num_arms=lane.arms,
+            max_clients=max_clients,
+            max_arms=max_arms,
+            first_client=lane.first_client,
+            world=world,
+            user=lane.user,
+            links=catalog.links,
+            num_key_terms=len(catalog.key_terms),
+        )
+
+    return over_lanes(one, mesh, (worlds, inputs), (catalog,))
 
 
 def run_batch(
     algorithms: Algorithm,
     worlds: World,
     inputs: LaneInputs,
+    drawn: FederationDraw,
     catalog: DeviceCatalog,
     rounds: Float[Array, " P"],
     *,
@@ -294,30 +359,23 @@ def run_batch(
     max_clients: int,
     max_arms: int,
 ) -> Trace:
-    """Play a chunk of lanes, spread over the devices of a mesh."""
+    """Play a chunk of lanes."""
     one = partial(run_one, max_clients=max_clients, max_arms=max_arms)
-    per_device = jax.vmap(one, in_axes=(0, 0, 0, None, None))
-    spread, everywhere = PartitionSpec("lanes"), PartitionSpec()
-    return jax.shard_map(
-        per_device,
-        mesh=mesh,
-        in_specs=(spread, spread, spread, everywhere, everywhere),
-        out_specs=spread,
-        check_vma=False,
-    )(algorithms, worlds, inputs, catalog, rounds)
+    return over_lanes(one, mesh, (algorithms, worlds, inputs, drawn), (catalog, rounds))
 
 
 def run_one(
     algorithm: Algorithm,
     world: World,
     lane: LaneInputs,
+    drawn: FederationDraw | None,
     catalog: DeviceCatalog,
     rounds: Float[Array, " P"],
     *,
     max_clients: int,
     max_arms: int,
 ) -> Trace:
-    """Draw a federation, or one client of it, and play it; pure in its arguments."""
+    """Play one federation, or one client of it; pure in its arguments."""
     arms_key, play_key = jax.random.wrap_key_data(lane.keys)
     problem = sample_problem(
         arms_key,
@@ -336,6 +394,7 @@ def run_one(
         user=lane.user,
         links=catalog.links,
         context=catalog.context,
+        drawn=drawn,
     )
     with jax.default_matmul_precision("highest"):  # GPUs and TPUs would round the factors of products to a few digits
         return algorithm.run(play_key, problem, rounds)

@@ -66,9 +66,7 @@ class Problem(NamedTuple):
     @property
     def arms_keys(self) -> Key[Array, " M"]:
         """From which arms are redrawn; the same for all clients if their arms are."""
-        own = self.client_ids if self.world.arm_sets == "own" else jnp.zeros_like(self.client_ids)
-        key = jax.random.key(0) if self.key is None else self.key
-        return jax.vmap(lambda i: jax.random.fold_in(key, i))(own)
+        return keys_of_arms(jax.random.key(0) if self.key is None else self.key, self.world, self.client_ids)
 
     @property
     def arrivals_key(self) -> Key[Array, ""]:
@@ -108,6 +106,57 @@ def users_of_clients(
     return jnp.where(place == 0, user, jnp.where(behind, order[place], order[place - 1])).astype(jnp.int32)
 
 
+class FederationDraw(NamedTuple):
+    """The random part of a federation: its users, and its arms unless they are redrawn every round."""
+
+    theta: Float[Array, "M d"]
+    arms: Float[Array, "M K d"] | None
+    arm_links: Int[Array, "M K n"] | None
+
+
+def draw_federation(
+    key: Key[Array, ""],
+    arms: Float[Array, "A d"],
+    users: Float[Array, "U d"],
+    *,
+    clients: Real,
+    num_arms: Real,
+    max_clients: int,
+    max_arms: int,
+    first_client: Real,
+    world: World,
+    user: Any,
+    links: Int[Array, "A n"] | None,
+    num_key_terms: int,
+) -> FederationDraw:
+    """Draw users and arms of a federation; the arguments are those of `sample_problem`.
+
+    Drawing takes long to compile and does not depend on the algorithm, so the engine makes it a program of its own.
+    """
+    client, mask = clients_and_mask(clients, num_arms, max_clients, max_arms, first_client)
+    theta = users[users_of_clients(key, world, client, jnp.asarray(user, jnp.int32), len(users))]
+    if not world.fixed:
+        return FederationDraw(theta, None, None)
+    keys = keys_of_arms(key, world, client)
+    chosen = jax.vmap(lambda k: draw_without_replacement(k, arms.shape[0], max_arms))(keys)
+    of_clients = None if links is None else jnp.where(mask[:, :, None], links[chosen], num_key_terms)
+    return FederationDraw(theta, jnp.where(mask[:, :, None], arms[chosen], 0), of_clients)
+
+
+def clients_and_mask(
+    clients: Real, num_arms: Real, max_clients: int, max_arms: int, first_client: Real
+) -> tuple[Int[Array, " M"], Bool[Array, "M K"]]:
+    """Numbers of the clients, and which of the padded arms are real."""
+    client = first_client + jnp.arange(max_clients, dtype=jnp.int32)
+    return client, (client[:, None] < clients) & (jnp.arange(max_arms)[None, :] < num_arms)
+
+
+def keys_of_arms(key: Key[Array, ""], world: World, client: Int[Array, " M"]) -> Key[Array, " M"]:
+    """Keys from which the clients' arms are drawn; the same for all clients if their arms are."""
+    own = client if world.arm_sets == "own" else jnp.zeros_like(client)
+    return jax.vmap(lambda i: jax.random.fold_in(key, i))(own)
+
+
 def sample_problem(
     key: Key[Array, ""],
     arms: Float[Array, "A d"],
@@ -126,6 +175,7 @@ def sample_problem(
     user: Any = 0,
     links: Int[Array, "A n"] | None = None,
     context: Any = None,
+    drawn: FederationDraw | None = None,
 ) -> Problem:
     """Draw a federation: each client gets `num_arms` arms of the pool, without replacement.
 
@@ -133,17 +183,35 @@ def sample_problem(
     a smaller arm set is a prefix of a larger one. The arrays are padded to (max_clients, max_arms). With
     `first_client`, only the clients from that number on are drawn. `user_bound` is `Catalog.user_bound`; `user` is the
     place, among `users`, of the one whom the first client serves. `links` are the key terms of each arm of the pool, as
-    `Catalog.links` has them, and `context` what a learner has worked out from these.
+    `Catalog.links` has them, and `context` what a learner has worked out from these. `drawn` is what `draw_federation`
+    has drawn for these arguments, if that was done before.
     """
-    world = World() if world is None else world
-    client = first_client + jnp.arange(max_clients, dtype=jnp.int32)
-    mask = (client[:, None] < clients) & (jnp.arange(max_arms)[None, :] < num_arms)
-    served = users_of_clients(key, world, client, jnp.asarray(user, jnp.int32), len(users))
-    problem = Problem(
-        arms=jnp.full((*mask.shape, arms.shape[1]), jnp.nan, arms.dtype),
+    world, J = World() if world is None else world, len(key_terms)
+    client, mask = clients_and_mask(clients, num_arms, max_clients, max_arms, first_client)
+    if drawn is None:
+        drawn = draw_federation(
+            key,
+            arms,
+            users,
+            clients=clients,
+            num_arms=num_arms,
+            max_clients=max_clients,
+            max_arms=max_arms,
+            first_client=first_client,
+            world=world,
+            user=user,
+            links=links,
+            num_key_terms=J,
+        )
+    own_arms, arm_links = drawn.arms, drawn.arm_links
+    if own_arms is None:
+        own_arms = jnp.full((*mask.shape, arms.shape[1]), jnp.nan, arms.dtype)
+        arm_links = None if links is None else jnp.full((*mask.shape, links.shape[1]), J, jnp.int32)
+    return Problem(
+        arms=own_arms,
         arm_mask=mask,
         key_terms=key_terms,
-        theta=users[served],
+        theta=drawn.theta,
         noise=jnp.asarray(noise, arms.dtype),
         horizon=jnp.asarray(horizon, arms.dtype),
         client_ids=client,
@@ -153,12 +221,6 @@ def sample_problem(
         key=key,
         federation=jnp.asarray(clients, jnp.int32),
         links=links,
+        arm_links=arm_links,
         context=context,
     )
-    J = len(key_terms)
-    if not world.fixed:
-        nowhere = None if links is None else jnp.full((*mask.shape, links.shape[1]), J, jnp.int32)
-        return problem._replace(arm_links=nowhere)
-    chosen = jax.vmap(lambda k: draw_without_replacement(k, arms.shape[0], max_arms))(problem.arms_keys)
-    of_clients = None if links is None else jnp.where(mask[:, :, None], links[chosen], J)
-    return problem._replace(arms=jnp.where(mask[:, :, None], arms[chosen], 0), arm_links=of_clients)
