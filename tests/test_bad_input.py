@@ -133,7 +133,7 @@ def test_too_many_together(catalog, nothing_traced, monkeypatch, algorithm, chan
 def test_too_many_cells(catalog, nothing_traced):
     many = fb.LinUCB(alpha=np.linspace(0, 1, 2000), lam=np.linspace(1, 2, 2000))
     sentence = told(ValueError, fb.sweep, catalog, many, **SMALL)
-    assert sentence == "a sweep of 4000000 cells is not allowed: give shorter lists, of 1000000 cells at most"
+    assert sentence == "a sweep of 4000000 cells is not allowed: give shorter lists, of 100000 cells at most"
 
 
 # ---------------------------------------------------------------------------------------- catalogs and algorithms
