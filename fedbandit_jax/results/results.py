@@ -97,6 +97,8 @@ class Results:
         levels = [_checks.real("levels", level, 0, 1) for level in _checks.as_list("levels", levels)]
         if not levels:
             _checks.fail("levels", levels, "it must name at least one quantile")
+        if len(set(levels)) < len(levels):
+            _checks.fail("levels", levels, "its values must differ")
         return statistics.quantile_table(self._curves, [*self.setting_columns(), "round"], metric, levels)
 
     def exponent(
