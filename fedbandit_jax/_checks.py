@@ -2,17 +2,23 @@
 
 import difflib
 import errno
+import itertools
 import math
 import numbers
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
+import jax
 import numpy as np
+import pandas as pd
 
 LONGEST_SHOWN = 200  # letters of a value in a sentence
+MOST_VALUES = 10**5  # of a list
+SMALLEST, LARGEST = 1e-37, 1e38  # sizes of numbers: beyond them, float32 has only 0 and infinity
 REASONS = {  # why the system refuses a path
     errno.ENOTDIR: "a part of its path is a file",
     errno.ENAMETOOLONG: "its name is too long",
@@ -22,13 +28,23 @@ REASONS = {  # why the system refuses a path
 }
 
 
-def fail(name: str, value: Any, allowed: str) -> None:
+def fail(name: str, value: Any, allowed: str) -> NoReturn:
     raise ValueError(f"{name}={shown(value)} is not allowed: {allowed}")
 
 
 def shown(value: Any) -> str:
-    """A value in one line that is not too long."""
-    text = " ".join(repr(value).split())
+    """A value in one line that is not too long, or its type where it has no text."""
+    if type(value) in (list, tuple) and len(value) > 2 * LONGEST_SHOWN:
+        value = value[:LONGEST_SHOWN] + value[-LONGEST_SHOWN:]  # the text of those between would be cut out anyway
+    try:
+        return in_one_line(repr(value))
+    except Exception:  # a user's own `repr` may raise anything, and Python's does for integers of many digits
+        return f"<{type(value).__name__} that cannot be shown>"
+
+
+def in_one_line(text: str) -> str:
+    """A text in one line that is not too long."""
+    text = " ".join(text.split())
     return text if len(text) <= LONGEST_SHOWN else f"{text[: LONGEST_SHOWN - 30]} ... {text[-25:]}"
 
 
@@ -36,10 +52,28 @@ def shown(value: Any) -> str:
 
 
 def plain(value: Any) -> Any:
-    """An array without axes, or a scalar of NumPy or JAX, as Python's own number or word."""
-    if getattr(value, "ndim", None) == 0 and isinstance(getattr(value, "dtype", None), np.dtype) and not masked(value):
-        return value.item()
-    return value
+    """A number or word of any kind as Python's own int, float or str; other values, and bools, as they are.
+
+    Arrays without axes are numbers, too, and so are fractions and decimals.
+    """
+    if is_array(value) and value.ndim == 0 and isinstance(value.dtype, np.dtype) and not masked(value):
+        value = value.item()
+    kind = type(value)
+    if kind in (bool, int, float, str):
+        return value
+    try:
+        if issubclass(kind, str):
+            return str.__str__(value)
+        if issubclass(kind, numbers.Integral):
+            return int(value)
+        return float(value) if issubclass(kind, numbers.Real | Decimal) else value
+    except Exception:  # beyond all floats, or a user's own class whose methods raise
+        return value
+
+
+def is_array(value: Any) -> bool:
+    """Is it an array or a scalar of NumPy or JAX?"""
+    return isinstance(value, np.ndarray | np.generic | jax.Array)
 
 
 def masked(value: Any) -> bool:
@@ -47,11 +81,16 @@ def masked(value: Any) -> bool:
     return isinstance(value, np.ma.MaskedArray)
 
 
+def is_number(value: Any) -> bool:
+    """Is it an int or a float, rather than a bool or another kind of value? `plain` makes numbers of others."""
+    return type(value) in (int, float)
+
+
 def is_finite(value: Any) -> bool:
-    """Is it a finite real number?"""
+    """Is it a finite int or float?"""
     try:
-        return isinstance(value, numbers.Real) and not isinstance(value, bool) and math.isfinite(value)
-    except OverflowError:  # a whole number beyond all floats
+        return is_number(value) and math.isfinite(value)
+    except OverflowError:  # an integer beyond all floats
         return False
 
 
@@ -65,16 +104,19 @@ def whole(name: str, value: Any, least: int = 1, most: int | None = None, why: s
 
 
 def real(name: str, value: Any, low: float, high: float, ends: str = "[]", also: str = "") -> float:
-    """A finite number from low to high, with those ends that `ends` says; `also` tells what else is allowed."""
+    """A finite number from low to high, with the ends that `ends` names; `also` says what else is allowed."""
     value = plain(value)
     ok = is_finite(value)
     if ok:
         above = value >= low if ends[0] == "[" else value > low
         below = value <= high if ends[1] == "]" else value < high
         ok = above and below
+    upper = "infinity)" if math.isinf(high) else f"{high:g}{ends[1]}"
     if not ok:
-        upper = "infinity)" if math.isinf(high) else f"{high:g}{ends[1]}"
         fail(name, value, f"it must be a number in {ends[0]}{low:g}, {upper}{also}")
+    if value != 0 and not SMALLEST <= abs(value) <= LARGEST:
+        size = f"with a size from {SMALLEST:g} to {LARGEST:g}, as programs compute in single precision"
+        fail(name, value, f"it must be a number in {ends[0]}{low:g}, {upper}{also}, {size}")
     return float(value)
 
 
@@ -86,12 +128,19 @@ def real_or_word(name: str, value: Any, low: float, high: float, ends: str, word
     return value
 
 
+def flag(name: str, value: Any) -> bool:
+    """True or False."""
+    if not isinstance(value, bool):
+        fail(name, value, "it must be True or False")
+    return value
+
+
 def indices(name: str, value: Any, available: int | None = None, what: str = "") -> Sequence[int]:
     """A count n, meaning 0..n-1, or a list of distinct indices, each below `available`."""
     value = plain(value)
-    if isinstance(value, numbers.Real):
+    if is_number(value):
         return range(whole(name, value, 1, available, what))
-    entries = entries_of(value)
+    entries = entries_of(name, value)
     if not entries:
         fail(name, value, "it must be a whole number of at least 1 or a list of indices")
     found = [whole(name, v, 0, None if available is None else available - 1, what) for v in entries]
@@ -104,35 +153,63 @@ def indices(name: str, value: Any, available: int | None = None, what: str = "")
 
 
 def is_list(value: Any) -> bool:
-    """Is it a list, tuple, range or array of values, rather than one value?"""
-    return (isinstance(value, Sequence) and not isinstance(value, str | bytes)) or getattr(value, "ndim", 0) > 0
+    """Is it a list, tuple, range, column or array of values, rather than one value?"""
+    if is_array(value) or isinstance(value, pd.Series | pd.Index):
+        return value.ndim > 0
+    return isinstance(value, Sequence) and not isinstance(value, str | bytes | bytearray | memoryview)
 
 
-def as_list(value: Any) -> list[Any]:
+def as_list(name: str, value: Any) -> list[Any]:
     """A list, tuple, range or array with one axis as a list; anything else as a list of one."""
     if not is_list(value) or masked(value) or getattr(value, "ndim", 1) > 1:
         return [plain(value)]
-    return [plain(entry) for entry in (value.tolist() if hasattr(value, "tolist") else value)]
+    return [plain(entry) for entry in entries_of(name, value)]
 
 
-def entries_of(value: Any) -> list[Any]:
-    """What is in a list, an array or anything else that one can go through; nothing for words and tables."""
+def entries_of(name: str, value: Any) -> list[Any]:
+    """Entries of a list, an array with one axis or any other iterable; none for words, tables and other arrays.
+
+    A generator may have no end, so that no more than MOST_VALUES entries are taken.
+    """
     if not isinstance(value, Iterable) or isinstance(value, str | bytes | Mapping) or masked(value):
         return []
-    return list(value) if getattr(value, "ndim", 1) else []
+    try:
+        if getattr(value, "ndim", 1) != 1:
+            return []
+        if isinstance(value, np.ndarray | jax.Array | pd.Series | pd.Index):
+            found = value[: MOST_VALUES + 1].tolist()
+        else:
+            found = list(itertools.islice(value, MOST_VALUES + 1))
+    except Exception as error:  # a user's own iterator may raise anything
+        raise ValueError(f"{name}={shown(value)} is not allowed: its values cannot be read") from error
+    if len(found) > MOST_VALUES:
+        fail(name, value, f"it must have at most {MOST_VALUES} values")
+    return found
 
 
 def axis(name: str, value: Any) -> list[Any]:
     """The values of an axis of a grid: a number or a list of numbers."""
-    entries = as_list(value)
+    entries = as_list(name, value)
     if not entries:
         fail(name, entries, "it must not be empty")
     for entry in entries:
         if isinstance(entry, Iterable) and not isinstance(entry, str | bytes):
             fail(name, value, "it must be a number or a list of numbers, such as [1, 2]")
-    if len(set(entries)) < len(entries):
+    found = [entry for entry in entries if is_number(entry)]
+    if len(set(found)) < len(found):
         fail(name, entries, "its values must differ")
     return entries
+
+
+def floats(value: Any) -> np.ndarray | None:
+    """Numbers in an array, or in lists of lists, as float64; None for words, dates, masked arrays and other values."""
+    if masked(value) or (isinstance(value, range) and value[MOST_VALUES:]):  # a range holds nothing, its array would
+        return None
+    try:
+        found = np.asarray(value)
+        return found.astype(np.float64) if found.dtype.kind in "biufO" else None
+    except Exception:  # lists of different lengths, or a user's own methods, which may raise anything
+        return None
 
 
 # ------------------------------------------------------------------------------------------------------- words
@@ -140,16 +217,16 @@ def axis(name: str, value: Any) -> list[Any]:
 
 def choice(name: str, value: Any, options: Iterable[str]) -> str:
     """One of a few words."""
-    value, options = plain(value), tuple(options)
+    options = tuple(options)
     if not isinstance(value, str) or value not in options:
         fail(name, value, "it must be " + " or ".join(repr(option) for option in options))
-    return str(value)
+    return value
 
 
 def nearest(word: str, known: Iterable[str]) -> str | None:
     """The known word that was meant, if one is close; upper and lower case are the same mistake, n for N."""
     folded = {name.lower(): name for name in known}
-    found = difflib.get_close_matches(word.lower(), folded, n=1)
+    found = difflib.get_close_matches(word[:LONGEST_SHOWN].lower(), folded, n=1)
     return folded[found[0]] if found else None
 
 
@@ -167,9 +244,13 @@ def hint(word: str, known: Iterable[str]) -> str:
 
 def path(name: str, value: Any, what: str = "a folder") -> Path:
     """A path that a file system could have."""
-    if not isinstance(value, str | os.PathLike) or not str(value).strip() or "\0" in str(value):
+    try:
+        text = os.fspath(value) if isinstance(value, os.PathLike) else plain(value)
+    except Exception:  # a user's own `__fspath__` may raise anything
+        text = None
+    if not isinstance(text, str) or not text.strip() or "\0" in text:
         fail(name, value, f"it must be the path of {what}")
-    found = Path(value)
+    found = Path(text)
     with reasons(name, value, ValueError):
         found.exists()
     return found
@@ -183,6 +264,11 @@ def folder(name: str, value: Any) -> Path:
     with reasons(name, str(found)):
         found.mkdir(parents=True, exist_ok=True)
     return found
+
+
+def missing(value: Any, what: str) -> FileNotFoundError:
+    """The error for a path that does not exist."""
+    return FileNotFoundError(f"{in_one_line(str(value))} does not exist; it must be {what}")
 
 
 @contextmanager

@@ -5,7 +5,7 @@ import inspect
 import itertools
 import math
 import numbers
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from types import FunctionType
@@ -17,6 +17,7 @@ from fedbandit_jax import _checks
 
 Kind = TypeVar("Kind", bound="Configured")
 Hyperparameter = Any  # a number or a word, or in a sweep a list of them; one traced number inside `run`
+MAX_CELLS = 10**5  # of a sweep: to check so many takes five seconds
 DIGITS = 4  # of a number that a tuner tries, so that it can be written down
 
 
@@ -29,8 +30,13 @@ class Between:
     log: bool = True
 
     def __post_init__(self) -> None:
-        _checks.real("low", self.low, 0 if self.log else -math.inf, math.inf, "()")
-        _checks.real("high", self.high, self.low, math.inf, "()")
+        _checks.flag("log", self.log)
+        low = _checks.real("low", self.low, 0 if self.log else -math.inf, math.inf, "()")
+        high = _checks.real("high", self.high, -math.inf, math.inf, "()")
+        if high <= low:
+            _checks.fail("high", high, f"it must be a number above low={low:g}")
+        object.__setattr__(self, "low", low)
+        object.__setattr__(self, "high", high)
 
     def at(self, place: float) -> float:
         """The number at a place in [0, 1], in four digits."""
@@ -50,6 +56,12 @@ class OneOf:
     """Where a tuner looks: among a few words."""
 
     words: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        words = tuple(_checks.plain(word) for word in _checks.entries_of("words", self.words))
+        if not words or not all(isinstance(word, str) for word in words):
+            _checks.fail("words", self.words, "it must be a list of words, one at least")
+        object.__setattr__(self, "words", words)
 
     def at(self, place: float) -> str:
         """The word at a place in [0, 1]."""
@@ -71,9 +83,10 @@ class Parameter:
 
     def check(self, name: str, value: Any) -> None:
         """Raise ValueError, in one sentence, for a value that is not allowed."""
+        value = _checks.plain(value)
         if (value is None and self.optional) or (isinstance(value, str) and value in self.words):
             return
-        if self.infinite and _checks.plain(value) == math.inf:
+        if self.infinite and type(value) is float and value == math.inf:
             return
         if self.low is None:
             _checks.choice(name, value, self.words)
@@ -201,29 +214,63 @@ def is_decorated(kind: type, base: type) -> bool:
 
 
 def lists(configured: Configured) -> dict[str, list[Any]]:
-    """The values of each of its fields."""
-    fields = {name: _checks.as_list(value) for name, value in configured.hyperparameters().items()}
+    """The values of each of its fields, checked as far as the class declares what they may be."""
     kind = type(configured)
-    static = static_names(kind)
-    for name, values in fields.items():
+    about, static = declared(kind), static_names(kind)
+    fields = {}
+    for name, given in configured.hyperparameters().items():
+        where = f"{name} of {kind.__name__}"
+        values = fields[name] = _checks.as_list(where, given)
         if not values:
-            _checks.fail(f"{name} of {kind.__name__}", values, "it must not be empty")
+            _checks.fail(where, values, "it must not be empty")
         for value in values:
-            if not (isinstance(value, Hashable) if name in static else is_simple(value)):
-                allowed = "it must be a number or a word, or a list of them"
-                _checks.fail(f"{name} of {kind.__name__}", value, allowed)
+            if not (is_constant(value) if name in static else is_simple(value)):
+                _checks.fail(where, value, "it must be a number or a word, or a list of them")
+            if name in about:
+                about[name].check(name, value)
     return fields
+
+
+def is_constant(value: Any) -> bool:
+    """Can it be compared and written down, as the key of a compiled program is?"""
+    try:
+        hash(value), repr(value)
+    except Exception:  # a user's own methods may raise anything
+        return False
+    return True
 
 
 def is_simple(value: Any) -> bool:
     """Is it a number, a word, a function, or a structure of JAX's of these, rather than a list or table?"""
-    if isinstance(value, Iterable) and not isinstance(value, str):
+    if isinstance(value, str):
+        return True
+    if isinstance(value, Iterable) or not is_constant(value):
         return False
-    return all(isinstance(leaf, str | numbers.Real) or callable(leaf) for leaf in jax.tree.leaves(value))
+    return all(isinstance(leaf, str) or is_traceable(leaf) or callable(leaf) for leaf in jax.tree.leaves(value))
+
+
+def is_traceable(value: Any) -> bool:
+    """Is it a number that an array can hold?"""
+    try:
+        return isinstance(value, numbers.Real) and isinstance(float(value), float)
+    except OverflowError:
+        return False
+
+
+def check_count(cells: int) -> None:
+    """Refuse more combinations than a sweep may have, before they are made."""
+    if cells > MAX_CELLS:
+        raise ValueError(f"a sweep of {cells} cells is not allowed: give shorter lists, of {MAX_CELLS} cells at most")
+
+
+def combinations(configured: Configured) -> int:
+    """How many there are of the lists among its fields."""
+    return math.prod(map(len, lists(configured).values()))
 
 
 def expand(configured: Kind) -> Iterator[Kind]:
     """One for each combination of the lists among its fields."""
     fields = lists(configured)
+    check_count(math.prod(map(len, fields.values())))
     for combination in itertools.product(*fields.values()):
         yield configured.replace(**dict(zip(fields, combination, strict=True)))

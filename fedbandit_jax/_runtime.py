@@ -109,8 +109,8 @@ def cache_folder() -> Path | None:
 def keep_compiled_programs() -> None:
     """Let JAX keep what it compiles on disk as well, unless it has been told where or not to.
 
-    The programs of sweeps are kept by `engine.executables`, too, which finds them sooner. Each release has a folder of its
-    own: what JAX finds there cannot be kept anew.
+    The programs of sweeps are kept by `engine.executables`, too, which finds them sooner. Each release has a folder of
+    its own: what JAX finds there cannot be kept anew.
     """
     folder = cache_folder()
     if folder is None or jax.config.values["jax_compilation_cache_dir"]:

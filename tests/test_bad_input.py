@@ -1,6 +1,9 @@
 """Input of wrong kinds, everywhere: one sentence that says what is allowed, before anything is compiled."""
 
+import decimal
+import fractions
 import os
+import random
 
 import jax
 import jax.numpy as jnp
@@ -10,6 +13,8 @@ import pytest
 
 import fedbandit_jax as fb
 from fedbandit_jax import _checks, _runtime
+from fedbandit_jax.engine.sweep import make_sweep
+from tests import bad_inputs
 
 SMALL = {"clients": 2, "arms": 7, "horizon": 600, "users": 2, "seeds": 1, "checkpoints": 4}
 pytestmark = pytest.mark.usefixtures("without_type_checks")
@@ -133,7 +138,7 @@ def test_too_many_together(catalog, nothing_traced, monkeypatch, algorithm, chan
 def test_too_many_cells(catalog, nothing_traced):
     many = fb.LinUCB(alpha=np.linspace(0, 1, 2000), lam=np.linspace(1, 2, 2000))
     sentence = told(ValueError, fb.sweep, catalog, many, **SMALL)
-    assert sentence == "a sweep of 4000000 cells is not allowed: give shorter lists, of 1000000 cells at most"
+    assert sentence == "a sweep of 4000000 cells is not allowed: give shorter lists, of 100000 cells at most"
 
 
 # ---------------------------------------------------------------------------------------- catalogs and algorithms
@@ -255,3 +260,103 @@ def test_hints_of_data_sets():
 def test_a_value_is_shown_in_one_line_that_is_not_too_long():
     assert _checks.shown(np.eye(2)) == "array([[1., 0.], [0., 1.]])"
     assert len(_checks.shown(list(range(10**4)))) <= _checks.LONGEST_SHOWN
+
+
+# ------------------------------------------------------------------------------------------- everything, by chance
+
+SAMPLE = 1500  # of all inputs; `python -m tests.bad_inputs` tries each
+
+
+@pytest.fixture(scope="module")
+def stopped_early(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("inputs")
+    with bad_inputs.stopped_early(folder):
+        yield folder
+
+
+def test_a_sample_of_all_inputs_is_accepted_or_refused_in_one_sentence(stopped_early):
+    given = random.Random(0).sample(bad_inputs.inputs(stopped_early), SAMPLE)
+    found = {str(one): bad_inputs.outcome(one) for one in given}
+    assert {name: end.words for name, end in found.items() if end.kind == "internals"} == {}
+    kinds = [end.kind for end in found.values()]
+    assert kinds.count("accepted") > SAMPLE / 50, "refusing everything is no check"
+    assert kinds.count("refused") > SAMPLE / 2
+
+
+@pytest.mark.parametrize(
+    ("call", "kind", "words"),
+    [
+        (lambda value: None, "accepted", ""),
+        (lambda value: _checks.fail("name", value, "it must be a word"), "refused", "name=None is not allowed"),
+        (lambda value: _checks.fail("other", value, "it must be a word"), "internals", "does not name the argument"),
+        (lambda value: value.size, "internals", "AttributeError"),
+        (lambda value: _checks.whole("name\n", value), "internals", "has several lines"),
+        (lambda value: os.listdir("name"), "internals", "Errno"),
+        (lambda value: all(True for _ in range(10**12)), "internals", "took more than"),
+    ],
+)
+def test_what_is_no_sentence_is_found(stopped_early, monkeypatch, call, kind, words):
+    """The judge of the test above can tell."""
+    monkeypatch.setattr(bad_inputs, "SECONDS", 0.2)
+    found = bad_inputs.outcome(bad_inputs.Input("call(name)", "name", "None", lambda: None, call))
+    assert found.kind == kind
+    assert words in found.words
+
+
+def test_long_lists_are_refused_before_their_combinations_are_made(catalog, nothing_traced):
+    """The product of all lists counts, also of the fields of a world."""
+    numbers = np.linspace(0.1, 0.9, 400)
+    worlds = fb.World(discount=numbers, answers="max", preferences=np.arange(1, 400))
+    for algorithm, changes in (
+        (fb.LinUCB(alpha=numbers, lam=numbers), {}),
+        (fb.LinUCB(alpha=numbers), {"noise": numbers}),
+        (fb.Uniform(), {"world": worlds}),
+    ):
+        sentence = told(ValueError, fb.sweep, catalog, algorithm, **SMALL | changes)
+        assert sentence.endswith(" cells is not allowed: give shorter lists, of 100000 cells at most")
+    sentence = told(ValueError, fb.sweep, catalog, fb.LinUCB(alpha=range(10**9)), **SMALL)
+    assert sentence == "alpha of LinUCB=range(0, 1000000000) is not allowed: it must have at most 100000 values"
+
+
+@pytest.mark.parametrize("value", [1e-320, 5e-324, 1e-38, 1e39, 1e300])
+@pytest.mark.parametrize("algorithm", [fb.PLS, fb.LinUCB, fb.DisLinUCB])
+def test_numbers_beyond_single_precision(catalog, nothing_traced, algorithm, value):
+    sentence = told(ValueError, fb.sweep, catalog, algorithm(lam=value), **SMALL)
+    assert sentence.startswith(f"lam={value} is not allowed: it must be a number in (0, infinity), with a size from ")
+
+
+def test_fractions_and_decimals_are_numbers(catalog):
+    half = fractions.Fraction(1, 2)
+    found = [
+        make_sweep(catalog, fb.LinUCB(alpha=alpha, lam=2), **SMALL | {"noise": noise})
+        for alpha, noise in ((half, half), (decimal.Decimal("0.5"), np.float16(0.5)), (0.5, 0.5))
+    ]
+    assert found[0].cells == found[1].cells == found[2].cells
+    assert type(found[0].cells[0].algorithm.alpha) is float
+    bounds = [fb.theory.regret_upper_bound(T, dim=3, clients=2, arms=5, delta=half) for T in (100, np.array(100.0))]
+    assert bounds[0] == bounds[1] > 0
+
+
+@pytest.mark.parametrize(
+    ("schedule", "why"),
+    [
+        (lambda: 5, "at t=1 it raises TypeError("),
+        (fb.LinUCB, "at t=1 it raises TypeError("),
+        (lambda t: t + 0 // (t - 3), "at t=3 it raises ZeroDivisionError("),
+    ],
+)
+def test_schedules_that_cannot_be_called(catalog, nothing_traced, schedule, why):
+    sentence = told(ValueError, fb.sweep, catalog, fb.ConUCB(schedule=schedule), **SMALL)
+    assert sentence.startswith("schedule=")
+    assert f" is not allowed: it must be a function b(t), but {why}" in sentence
+
+
+def test_what_has_no_text_is_shown_by_its_type():
+    class Silent:
+        def __repr__(self):
+            raise RuntimeError
+
+    assert _checks.shown(Silent()) == "<Silent that cannot be shown>"
+    assert _checks.shown(10**5000) == "<int that cannot be shown>"
+    long = [0.5 + i for i in range(10**4)]
+    assert _checks.shown(long) == _checks.in_one_line(repr(long))

@@ -6,6 +6,8 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from fedbandit_jax import _checks
+
 console = Console()
 
 
@@ -25,7 +27,7 @@ def report(
     matplotlib.use("Agg")
     from fedbandit_jax.report.contents import write  # matplotlib and plotly: not for --help
 
-    page = write(folder)
+    page = write(_checks.path("folder", folder))
     console.print(
         f"{page}, {page.with_suffix('.md').name} and the figures in {folder / 'figures'} are written",
         highlight=False,

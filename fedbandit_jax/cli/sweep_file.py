@@ -35,6 +35,7 @@ from fedbandit_jax.engine.calls import sweep
 from fedbandit_jax.worlds.catalog import Catalog
 from fedbandit_jax.worlds.world import FIELDS, World
 
+LARGEST_FILE = 2 * 10**6  # bytes: they are read in two seconds
 NOT_IN_FILES = ("catalog", "algorithms", "progress", "options")
 DATA = ("path", "kind", "num_arms", "num_users", "num_key_terms", "dim", "features", "user_norm", "normalise", "seed")
 
@@ -54,12 +55,16 @@ class SweepFile:
 
 def read(path: str | Path, *calls: Callable[..., Any]) -> SweepFile:
     """Read a file; a key that is no argument of `sweep` or other calls is an error that names what is near, or all."""
-    path = Path(path)
+    path = _checks.path("file", path, "a TOML file")
     if not path.is_file():
-        raise FileNotFoundError(f"{path} does not exist; it must be a TOML file")
+        raise _checks.missing(path, "a TOML file")
+    if path.stat().st_size > LARGEST_FILE:
+        _checks.fail("file", str(path), f"it must have at most {LARGEST_FILE} bytes")
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except RecursionError as error:
+        raise ValueError(f"{path} is not TOML that can be read: its lists or tables are nested too deeply") from error
+    except ValueError as error:  # of TOML, of UTF-8, or of a number with too many digits
         raise ValueError(f"{path} is not TOML: {error}") from error
     arguments = dict.fromkeys(name for call in (sweep, *calls) for name in inspect.signature(call).parameters)
     known = [name for name in arguments if name not in NOT_IN_FILES]
@@ -67,7 +72,9 @@ def read(path: str | Path, *calls: Callable[..., Any]) -> SweepFile:
     if "world" in content:
         content["world"] = worlds(path, content["world"])
     tables = content.pop("algorithms", [])
-    data = [catalog(path, table) for table in _checks.as_list(content.pop("data", {}))]
+    data = [catalog(path, table) for table in _checks.as_list("data", content.pop("data", {}))]
+    if not data:
+        _checks.fail("data", data, "it must be a table, [data], or several, [[data]]")
     if not isinstance(tables, list) or not tables or not all(isinstance(table, dict) for table in tables):
         _checks.fail("algorithms", tables, "it must be one or more tables, [[algorithms]], each with a name")
     for name, value in content.items():
@@ -94,7 +101,7 @@ def catalog(path: Path, table: Any) -> dict[str, Any]:
 
 def worlds(path: Path, given: Any) -> list[World]:
     """The entries of [world]."""
-    tables = _checks.as_list(given)
+    tables = _checks.as_list("world", given)
     for table in tables:
         if not isinstance(table, dict):
             _checks.fail("world", table, "it must be a table, [world], or several, [[world]]")
@@ -118,4 +125,4 @@ def check_keys(path: Path, where: str, given: Iterable[str], known: Iterable[str
     known = list(known)
     for key in given:
         if key not in known:
-            raise ValueError(f"{key!r} in {path} is not a key of {where}: {_checks.hint(key, known)}")
+            raise ValueError(f"{_checks.shown(key)} in {path} is not a key of {where}: {_checks.hint(key, known)}")

@@ -2,6 +2,7 @@
 
 import math
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,6 +13,7 @@ from jaxtyping import Array, Int
 from fedbandit_jax import _checks
 
 WORDS = re.compile(r"(\d{1,6}) (log|linear|every (\d{1,9}))")
+MOST = 2**31 - 1  # questions: the programs count them in 32 bits
 LONGEST_TABLE = 10**7  # rounds of a schedule that is a function: ten seconds
 MUST = "it must be 'log', 'linear', 'C log', 'C linear' or 'C every N' with whole numbers, or a function b(t)"
 
@@ -44,7 +46,7 @@ class Schedule:
         if horizon > LONGEST_TABLE:
             allowed = f"a function is tabulated, up to horizon={LONGEST_TABLE} and not {horizon}; use 'log' or 'linear'"
             _checks.fail("schedule", given, allowed)
-        table = np.array([_checks.whole("schedule(t)", given(t), 0) for t in range(1, horizon + 1)])
+        table = np.array([_checks.whole("schedule(t)", called(given, t), 0, MOST) for t in range(1, horizon + 1)])
         growth = np.diff(table, prepend=0)
         if (growth < 0).any():
             _checks.fail("schedule", given, f"b(t) must not fall, but does at t={np.argmax(growth < 0) + 1}")
@@ -93,6 +95,15 @@ class Schedule:
             return jnp.int32(2**31 - 1)
         rounds = jnp.asarray((*self.rounds, 2**31 - 1), jnp.int32)
         return rounds[jnp.searchsorted(rounds, t, side="right")] - 1
+
+
+def called(function: Callable[[int], Any], t: int) -> Any:
+    """b(t) of a user's function."""
+    try:
+        return function(t)
+    except Exception as error:
+        raises = f"it must be a function b(t), but at t={t} it raises {_checks.shown(error)}"
+        raise ValueError(f"schedule={_checks.shown(function)} is not allowed: {raises}") from error
 
 
 NEVER = Schedule("never", (), ())

@@ -25,11 +25,12 @@ class Given:
     name: str | None = None
 
     def __post_init__(self) -> None:
-        if not isinstance(self.normalise, bool):
-            _checks.fail("normalise", self.normalise, "it must be True or False")
+        _checks.flag("normalise", self.normalise)
         norm = _checks.real_or_word("user_norm", self.user_norm, 0, float("inf"), "()", ("unit", "given"))
         object.__setattr__(self, "user_norm", norm)  # a plain number, which `origin` keeps
-        if self.name is not None and (not isinstance(self.name, str) or not self.name):
+        name = _checks.plain(self.name)
+        object.__setattr__(self, "name", name)
+        if name is not None and (not isinstance(name, str) or not name):
             _checks.fail("name", self.name, "it must be a word, or None for the name of the folder")
 
 

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 from tqdm.utils import CallbackIOWrapper
 
+from fedbandit_jax import _checks
 from fedbandit_jax._progress import tqdm
 
 BLOCK_BYTES = 32 << 20  # what is held of a file at a time
@@ -115,12 +116,12 @@ def byte_bar(task: str, size: int) -> Any:
 @contextmanager
 def open_source(path: str | Path) -> Iterator[Source]:
     """Open a folder, a .zip, a .tar or a .tgz; the kind is told from the content, not from the name."""
-    path = Path(path)
+    path = _checks.path("path", path, "a folder or an archive (.zip, .tar, .tgz)")
     if path.is_dir():
         yield Source(path, tuple(folder_members(path)))
         return
     if not path.exists():
-        raise FileNotFoundError(f"{path} does not exist; it must be a folder or an archive (.zip, .tar, .tgz)")
+        raise _checks.missing(path, "a folder or an archive (.zip, .tar, .tgz)")
     with ExitStack() as stack:
         with damage_named(path):
             members = archive_members(path, stack)

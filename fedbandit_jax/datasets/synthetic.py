@@ -30,8 +30,8 @@ def synthetic(
     rows = {"num_arms": num_arms, "num_key_terms": num_key_terms, "num_users": num_users}
     rows = {name: _checks.whole(name, value) for name, value in rows.items()}
     num_arms, num_key_terms, num_users = rows.values()
-    check_memory(dim, rows)
     user_norm = _checks.real_or_word("user_norm", user_norm, 0, float("inf"), "()", ("drawn", "unit"))
+    check_memory(dim, rows)
     rng = np.random.default_rng(seed)
     pseudo = rng.uniform(-1, 1, (num_key_terms, dim))
     carried = rng.integers(1, min(5, num_key_terms) + 1, num_arms)

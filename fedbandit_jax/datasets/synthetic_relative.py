@@ -30,7 +30,7 @@ def synthetic_relative(
     Generators and order of the draws are those of the authors' script, and 12345 is its seed: the default should be
     their catalog. The authors' own files were not there to compare with.
     """
-    seed = _checks.whole("seed", seed, 0)
+    seed = _checks.whole("seed", seed, 0, 2**32 - 1)
     dim = _checks.whole("dim", dim, 2)
     rows = {"num_arms": num_arms, "num_key_terms": num_key_terms, "num_users": num_users}
     rows = {name: _checks.whole(name, value) for name, value in rows.items()}

@@ -22,7 +22,7 @@ from fedbandit_jax.engine import processes
 from fedbandit_jax.engine.batches import Batch
 from fedbandit_jax.engine.cells import check_worlds
 from fedbandit_jax.engine.program import Program
-from fedbandit_jax.engine.progress import Listener, Progress
+from fedbandit_jax.engine.progress import Listener, Progress, check_progress
 from fedbandit_jax.engine.store import FolderStore, Store
 from fedbandit_jax.engine.sweep import make_sweep, memory_budget, warn_of_large_C, warn_of_narrow_key_terms
 from fedbandit_jax.results.results import Results
@@ -116,8 +116,8 @@ def sweep(
         dtype=dtype,
         world=world,
     )
-    if out is not None:
-        _checks.path("out", out)
+    check_progress(progress)
+    out = None if out is None else _checks.path("out", out)
     _runtime.keep_compiled_programs()
     devices = _runtime.devices()
     budget = memory_budget(memory, devices)

@@ -10,7 +10,7 @@ import jax
 import numpy as np
 
 from fedbandit_jax import _checks
-from fedbandit_jax._parameters import Configured, expand, is_decorated, lists
+from fedbandit_jax._parameters import Configured, check_count, combinations, expand, is_decorated
 from fedbandit_jax.clocks.base import REGISTRY, Algorithm
 from fedbandit_jax.results.labels import labels_of
 from fedbandit_jax.worlds.catalog import Catalog
@@ -18,7 +18,6 @@ from fedbandit_jax.worlds.world import World
 
 MAX_HORIZON = 10**9
 MAX_CLIENTS = 2**31 - 1  # the programs count them in 32 bits
-MAX_CELLS = 10**6
 
 
 @dataclass(frozen=True)
@@ -71,9 +70,7 @@ def make_cells(catalog: Catalog, algorithms: Any, world: Any = None, **axes: Any
         _checks.real("noise", value, 0, float("inf"), "[)")
 
     of_each = math.prod(map(len, (worlds, *values.values())))
-    count = of_each * sum(math.prod(map(len, lists(one).values())) for one in given)
-    if count > MAX_CELLS:
-        raise ValueError(f"a sweep of {count} cells is not allowed: give shorter lists, of {MAX_CELLS} cells at most")
+    check_count(of_each * sum(map(combinations, given)))
     variants = [variant for algorithm in given for variant in expand(algorithm)]
     check_different("algorithms", variants)
     prepared = {T: [prepare(variant, int(T)) for variant in variants] for T in values["horizon"]}
@@ -95,7 +92,7 @@ def make_cells(catalog: Catalog, algorithms: Any, world: Any = None, **axes: Any
 def check_worlds(given: Any) -> list[World]:
     """One world or several, whose fields may be lists; None is the default."""
     found: list[World] = []
-    for one in [World()] if given is None else _checks.as_list(given):
+    for one in [World()] if given is None else _checks.as_list("world", given):
         if not isinstance(one, World):
             meant = "World()" if isinstance(one, type) else "World(contexts='redrawn')"
             _checks.fail("world", one, f"it must be a World, such as {meant}, or a list of them")
@@ -129,10 +126,11 @@ def sigma_of(world: World, noise: float = 0.1) -> float:
 
 def check_algorithms(given: Any) -> list[Algorithm]:
     """One algorithm or several; for words and classes, what to write instead."""
-    found = list(given) if isinstance(given, Iterable) and not isinstance(given, str | Mapping) else [given]
+    several = isinstance(given, Iterable) and not isinstance(given, str | Mapping)
+    found = _checks.entries_of("algorithms", given) if several else [given]
     for one in found:
         if not isinstance(one, Algorithm):
-            word = one.__name__ if isinstance(one, type) else one if isinstance(one, str) else ""
+            word = one.__name__ if isinstance(one, type) else _checks.plain(one) if isinstance(one, str) else ""
             meant = _checks.nearest(word, REGISTRY)
             write = f"{meant}()" if meant else "FedConPE()"
             allowed = f"it must be an Algorithm, such as {write}, or a list of them"

@@ -1,5 +1,6 @@
 """How far a sweep is: a bar on a terminal, or records for a function."""
 
+import inspect
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -9,12 +10,23 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from fedbandit_jax import _checks
 from fedbandit_jax._progress import tqdm
 
 SECONDS_BETWEEN_RECORDS = 1.0
 LONG = 60.0  # seconds of play that one should know of beforehand
 
 Listener = Callable[[dict[str, Any]], None]
+
+
+def check_progress(given: Any) -> None:
+    """True, False, None, or a function of one argument."""
+    if given is None or isinstance(given, bool):
+        return
+    try:
+        inspect.signature(given).bind({})
+    except Exception:  # not a function, or one of other arguments
+        _checks.fail("progress", given, "it must be True, False, None or a function that takes a record")
 
 
 class Progress:

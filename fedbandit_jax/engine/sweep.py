@@ -2,7 +2,6 @@
 
 import dataclasses
 import itertools
-import numbers
 import re
 import warnings
 from collections.abc import Sequence
@@ -157,7 +156,7 @@ def make_sweep(
     axes = {"clients": 10, "arms": 100, "horizon": 6000, "noise": 0.1} | axes
     given = check_algorithms(algorithms)
     check_key_terms(catalogs, given)
-    users = _checks.entries_of(users) or users
+    users = _checks.entries_of("users", users) or users
     for one in catalogs:
         cells = make_cells(one, given, world, **axes)
         chosen_users = _checks.indices("users", users, len(one.users), f"the users of {one.name}")
@@ -223,10 +222,10 @@ def check_own_algorithms(sweep: Sweep) -> None:
 def check_checkpoints(given: Any, horizon: int) -> int | list[int]:
     """How many rounds to keep, or which, up to the shortest horizon."""
     given = _checks.plain(given)
-    entries = _checks.entries_of(given)
+    entries = _checks.entries_of("checkpoints", given)
     if entries or (_checks.is_list(given) and not len(given)):
         return [_checks.whole("checkpoints", t, 1, horizon, "the horizon") for t in entries]
-    if not isinstance(given, numbers.Real):
+    if not _checks.is_number(given):
         _checks.fail("checkpoints", given, "it must be a whole number of at least 1 or a list of rounds")
     return _checks.whole("checkpoints", given, 1, MAX_HORIZON)
 
@@ -254,10 +253,11 @@ def check_size(sweep: Sweep) -> None:
 
 def check_catalogs(given: Any) -> list[Catalog]:
     """One catalog or several, each under a name of its own."""
-    catalogs = list(given) if isinstance(given, Sequence) and not isinstance(given, str) else [given]
+    several = isinstance(given, Sequence) and not isinstance(given, str)
+    catalogs = _checks.entries_of("catalog", given) if several else [given]
     for one in catalogs:
         if not isinstance(one, Catalog):
-            meant = f"datasets.load({one!r})" if isinstance(one, str) else "datasets.synthetic()"
+            meant = f"datasets.load({_checks.shown(one)})" if isinstance(one, str) else "datasets.synthetic()"
             meant = "Catalog.from_arrays makes of arrays" if isinstance(one, np.ndarray) else meant
             first = "; it comes before the algorithms" if isinstance(one, Algorithm) else ""
             _checks.fail("catalog", one, f"it must be a Catalog, such as {meant}, or a list of them{first}")

@@ -90,6 +90,11 @@ def new_axes() -> Axes:
     return plt.subplots(layout="constrained")[1]
 
 
+def check_axes(ax: Any) -> None:
+    if ax is not None and not isinstance(ax, Axes):
+        _checks.fail("ax", ax, "it must be matplotlib's Axes, or None for new ones")
+
+
 def named(label: str, place: str) -> str:
     return f"{label}, {place}" if place else label
 

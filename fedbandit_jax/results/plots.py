@@ -19,6 +19,7 @@ from fedbandit_jax.results.drawing import (
     PHASE_METRICS,
     STYLE,
     Look,
+    check_axes,
     check_positive,
     check_scales,
     curve_lines,
@@ -86,6 +87,7 @@ class Plots:
         between the 10 % and 90 % quantiles of the runs. Several algorithms on a grid have a panel for each place, such
         as clients=4, unless `ax` is given; returned is the first, and `.figure.axes` are all.
         """
+        check_axes(ax)
         _checks.choice("metric", metric, self.results.metrics)
         _checks.choice("band", band, BANDS)
         check_scales(x, y)
@@ -125,6 +127,8 @@ class Plots:
 
         With `fit` the line is the fitted power law, its exponent and interval in the legend (`results.exponent`).
         """
+        check_axes(ax)
+        _checks.flag("fit", fit)
         _checks.choice("metric", metric, self.results.metrics)
         _checks.choice("interval", interval, statistics.INTERVALS)
         check_scales(x, y)
@@ -153,6 +157,7 @@ class Plots:
 
     def heatmap(self, x: str, y: str, metric: str = "regret", label: str | None = None, ax: Axes | None = None) -> Axes:
         """Means of a final metric over two swept parameters, with their 95 % intervals in the cells."""
+        check_axes(ax)
         _checks.choice("metric", metric, self.results.metrics)
         final = self.results.final().dropna(subset=metric)
         self._check_varied("x", x, final)
@@ -203,6 +208,7 @@ class Plots:
         differ much; 0 then has a place of its own at the left. Several places, such as clients=4, have a panel each,
         unless `ax` is given; returned is the first.
         """
+        check_axes(ax)
         table = self.results.pareto(x, y, columns="all")
         scales = (
             tradeoffs.chosen_scale("x_scale", x_scale, table[x].to_numpy(), x, zero=True),
@@ -235,6 +241,7 @@ class Plots:
         against 4 (1 + elimination_scale) sqrt(N / M) eps (grey), its bound on the good event from the second phase on.
         "active" is active_mean.
         """
+        check_axes(ax)
         diagnostics.check("metric", metric, self.results.phases(), also=PHASE_METRICS)
         table = phase_values(self.results.phases(), metric)
         if not len(table):

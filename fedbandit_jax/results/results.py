@@ -62,7 +62,9 @@ class Results:
         if not len(self._phases):
             labels = ", ".join(self._curves["label"].unique())
             raise ValueError(f"no phases to average: {labels} play round by round, FedConPE and LinPE in phases")
-        told = [] if isinstance(columns, str) else list(columns)
+        told = [] if isinstance(columns, str) else _checks.as_list("columns", columns)
+        if not told:
+            _checks.choice("columns", columns, selection.COLUMNS)
         for name in told:
             diagnostics.check("columns", name, self._phases)
         settings = selection.told_settings(self._curves, columns if isinstance(columns, str) else "few")
@@ -109,9 +111,11 @@ class Results:
     def quantiles(self, metric: str = "regret", levels: Sequence[float] = (0.1, 0.5, 0.9)) -> pd.DataFrame:
         """Quantiles of a metric over the runs of each setting, at every checkpoint: columns q10, q50, q90."""
         _checks.choice("metric", metric, self.metrics)
-        if not len(levels):
+        levels = [_checks.real("levels", level, 0, 1) for level in _checks.as_list("levels", levels)]
+        if not levels:
             _checks.fail("levels", levels, "it must name at least one quantile")
-        levels = [_checks.real("levels", level, 0, 1) for level in levels]
+        if len(set(levels)) < len(levels):
+            _checks.fail("levels", levels, "its values must differ")
         return statistics.quantile_table(self._curves, [*self.setting_columns(), "round"], metric, levels)
 
     def exponent(
@@ -265,7 +269,9 @@ class Results:
             return load(folder)
         missing = [n for n in ("curves.parquet", "phases.parquet", "settings.json") if not (folder / n).is_file()]
         if missing:
-            raise FileNotFoundError(f"{folder} holds no saved results: {', '.join(missing)} not found")
+            raise FileNotFoundError(
+                f"{_checks.in_one_line(str(folder))} holds no saved results: {', '.join(missing)} not found"
+            )
         settings = read_saved(folder / "settings.json", json.loads)
         curves, phases = (read_saved(folder / f"{name}.parquet", read_table) for name in ("curves", "phases"))
         return cls(words_as_numbers(curves), words_as_numbers(phases), settings)

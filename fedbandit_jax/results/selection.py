@@ -1,5 +1,6 @@
 """Which runs of results, and which of their columns: filters by setting, and the settings that vary."""
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -25,7 +26,7 @@ def chosen(
         check_values(name, value, curves[name])
     kept = curves[meets(curves, conditions)].reset_index(drop=True)
     if not len(kept):
-        asked = ", ".join(f"{name}={value!r}" for name, value in conditions.items())
+        asked = ", ".join(f"{name}={_checks.shown(value)}" for name, value in conditions.items())
         raise ValueError(f"{asked} is not allowed: there are runs of each, but none of all together")
     return kept, phases[meets(phases, conditions)].reset_index(drop=True)
 
@@ -41,26 +42,25 @@ def meets(table: pd.DataFrame, conditions: Mapping[str, Any]) -> np.ndarray:
     for name, value in conditions.items():
         column = table[name] if name in table else pd.Series(np.nan, table.index)
         missing = [None] if named and name not in of_all else []
-        found &= np.any([equals(column, entry) for entry in (*_checks.as_list(value), *missing)], axis=0)
+        found &= np.any([equals(column, entry) for entry in (*_checks.as_list(name, value), *missing)], axis=0)
     return found
 
 
 def equals(column: pd.Series, value: Any) -> np.ndarray:
     """Numbers are equal to single precision, whole ones exactly; None and NaN are what is missing."""
-    if value is None or value != value:
+    if value is None or (isinstance(value, float) and math.isnan(value)):
         return column.isna().to_numpy()
     if isinstance(value, str):
-        return (column == value).to_numpy(bool, na_value=False)
-    numbers = pd.to_numeric(column, errors="coerce").to_numpy(float)
-    try:
-        return np.isclose(numbers, float(value), rtol=0 if is_integer_dtype(column) else 1e-7, atol=0)
-    except (TypeError, ValueError):  # no number
+        return np.array([entry == value for entry in column], bool)  # Arrow's own == fails for half a letter
+    if not isinstance(value, bool) and not _checks.is_finite(value):
         return np.zeros(len(column), bool)
+    numbers = pd.to_numeric(column, errors="coerce").to_numpy(float)
+    return np.isclose(numbers, float(value), rtol=0 if is_integer_dtype(column) else 1e-7, atol=0)
 
 
 def check_values(name: str, value: Any, column: pd.Series) -> None:
     """Each value occurs."""
-    entries = _checks.as_list(value)
+    entries = _checks.as_list(name, value)
     there = pd.Series(column.unique())
     if not entries:
         _checks.fail(name, value, "it must name at least one value")

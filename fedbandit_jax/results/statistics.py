@@ -343,7 +343,7 @@ def varied_parameters(table: pd.DataFrame, columns: Sequence[str]) -> list[str]:
 
 def check_varied(argument: str, name: str, varied: Sequence[str]) -> None:
     """`name` is one of the parameters that vary."""
-    if name not in varied:
+    if not isinstance(name, str) or name not in varied:
         options = " or ".join(repr(option) for option in varied) or "none does"
         _checks.fail(argument, name, f"it must be a number that varies in these results, here {options}")
 

@@ -4,13 +4,14 @@ Axis letters: J key terms, U users, A arms of the pool, d dimensions.
 """
 
 import hashlib
+import itertools
 import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -127,37 +128,35 @@ class Catalog:
         `key_terms` may be None where nobody asks. `weights` of arms (rows) on key terms (columns), sparse or dense, and
         names are optional. `origin` is kept for `describe`, with the norms that the rows had added.
         """
-        if not isinstance(normalise, bool):
-            _checks.fail("normalise", normalise, "it must be True or False")
-        _checks.real_or_word("user_norm", user_norm, 0, float("inf"), "()", ("unit", "given"))
+        _checks.flag("normalise", normalise)
+        user_norm = _checks.real_or_word("user_norm", user_norm, 0, float("inf"), "()", ("unit", "given"))
         if users is None:  # a default has to follow that of key_terms
             _checks.fail("users", users, "it must be a rectangular array of numbers with one row a user")
         given = dict(zip(MATRICES, (arms, key_terms, users), strict=True))
-        scaled = {of: _unit_rows(of, value) for of, value in given.items() if of != "key_terms" or value is not None}
+        scaled = {of: _rows(of, value) for of, value in given.items() if of != "key_terms" or value is not None}
         wanted = dict(zip(MATRICES, (*["unit" if normalise else "given"] * 2, user_norm), strict=True))
-        checked = {of: _with_norm(given[of], unit, wanted[of]) for of, (unit, _) in scaled.items()}
+        checked = {of: _with_norm(of, rows, wanted[of]) for of, rows in scaled.items()}
         dims = {argument: value.shape[1] for argument, value in checked.items()}
         if len(set(dims.values())) > 1:
             sizes = ", ".join(f"{argument} has {dim}" for argument, dim in dims.items())
             raise ValueError(f"arms, key_terms and users must have the same number of columns, but {sizes}")
         checked = {of: checked.get(of, np.zeros((0, dims["arms"]))) for of in MATRICES}
-        named = dict(zip(NAMES, (arm_names, key_term_names, user_ids), strict=True))
+        named: dict[str, Any] = dict(zip(NAMES, (arm_names, key_term_names, user_ids), strict=True))
         for (argument, names), (of, rows) in zip(named.items(), checked.items(), strict=True):
-            if names is not None and not _checks.is_list(names):
-                _checks.fail(argument, names, f"it must be a list of names, one for each of {len(rows)} {of}")
-            if names is not None and len(names) != len(rows):
-                raise ValueError(f"{argument} has {len(names)} entries; it must have one for each of {len(rows)} {of}")
+            named[argument] = names if names is None else _names(argument, names, of, len(rows))
+        name = _checks.plain(name)
         if not isinstance(name, str) or not name:
             _checks.fail("name", name, "it must be a word")
+        if origin is not None and not isinstance(origin, Mapping):
+            _checks.fail("origin", origin, "it must be a table of plain JSON, or None")
         try:
-            json.dumps(origin)
-        except (TypeError, ValueError) as error:
-            raise ValueError(f"origin={origin!r} is not allowed: it must be plain JSON") from error
-        quantiles = {argument: _spread(norms) for argument, (_, norms) in scaled.items()}
+            told = json.loads(json.dumps(origin)) or {}
+        except Exception as error:  # methods of a user's own classes may raise anything
+            raise ValueError(f"origin={_checks.shown(origin)} is not allowed: it must be plain JSON") from error
+        quantiles = {argument: _spread(rows.norms) for argument, rows in scaled.items()}
         links = check_weights(weights, len(checked["arms"]), len(checked["key_terms"]))
         fields: dict[str, Any] = checked | {"weights": links}
-        fields |= {argument: None if names is None else tuple(map(str, names)) for argument, names in named.items()}
-        return cls(**fields, name=name, origin={**(origin or {}), "norms": quantiles})
+        return cls(**fields, **named, name=name, origin={**told, "norms": quantiles})
 
     @property
     def dim(self) -> int:
@@ -260,7 +259,7 @@ class Catalog:
         """Read what `save` wrote; a file whose content does not match its fingerprint is an error."""
         path = _checks.path("path", path, "a catalog written by Catalog.save")
         if not path.is_file():
-            raise FileNotFoundError(f"{path} does not exist; it must be a catalog written by Catalog.save")
+            raise _checks.missing(path, "a catalog written by Catalog.save")
         with path.open("rb") as stream:
             try:
                 with np.load(stream, allow_pickle=False) as file:
@@ -296,18 +295,22 @@ def check_npz(path: str | Path) -> Path:
     return path
 
 
-def _unit_rows(argument: str, value: Any) -> tuple[np.ndarray, np.ndarray]:
-    """The rows scaled to unit norm, and the norms they had."""
+class Rows(NamedTuple):
+    """Rows as they are given, scaled to unit norm, and the norms that they have."""
+
+    given: np.ndarray
+    unit: np.ndarray
+    norms: np.ndarray
+
+
+def _rows(argument: str, value: Any) -> Rows:
+    """The rows of a matrix, checked."""
     if _checks.masked(value):
         raise ValueError(f"{argument} is a masked array; it must be a plain one, such as {argument}.filled(0)")
-    must = f"{argument} must be a rectangular array of numbers with one row an item"
-    try:
-        given = np.asarray(value)
-        rows = given.astype(np.float64) if given.dtype.kind in "biufO" else None
-    except (TypeError, ValueError, OverflowError) as error:
-        raise ValueError(must) from error
+    rows = _checks.floats(value)
     if rows is None:
-        raise ValueError(f"{must}, but it is of type {given.dtype}")
+        found = f", but it is {_checks.shown(value)}"
+        raise ValueError(f"{argument} must be a rectangular array of numbers with one row an item{found}")
     if rows.ndim != 2 or rows.size == 0:
         also = ", or None where nobody asks" if argument == "key_terms" else ""
         raise ValueError(f"{argument} has shape {rows.shape}; it must be 2-D with at least one row and column{also}")
@@ -318,16 +321,37 @@ def _unit_rows(argument: str, value: Any) -> tuple[np.ndarray, np.ndarray]:
     if (largest == 0).any():
         raise ValueError(f"{argument}[{np.argmin(largest)}] is a zero row; every row must have a direction")
     exponent = np.frexp(largest)[1]
-    rows = np.ldexp(rows, -exponent)  # squares of very large and small entries would leave float64's range
-    norms = np.linalg.norm(rows, axis=1, keepdims=True)
-    return rows / norms, np.ldexp(norms, exponent)
+    scaled = np.ldexp(rows, -exponent)  # squares of very large and small entries would leave float64's range
+    norms = np.linalg.norm(scaled, axis=1, keepdims=True)
+    return Rows(rows, scaled / norms, np.ldexp(norms, exponent))
 
 
-def _with_norm(given: Any, unit: np.ndarray, wanted: str | float) -> np.ndarray:
+def _names(argument: str, given: Any, of: str, count: int) -> tuple[str, ...]:
+    """A name for each row."""
+    must = f"it must be a list of names, one for each of {count} {of}"
+    if not _checks.is_list(given):
+        _checks.fail(argument, given, must)
+    try:
+        length = len(given)
+        names = tuple(map(str, itertools.islice(given, count)))
+    except Exception as error:  # a user's own methods may raise anything
+        raise ValueError(f"{argument}={_checks.shown(given)} is not allowed: {must}") from error
+    if length != count:
+        raise ValueError(f"{argument} has {length} entries; it must have one for each of {count} {of}")
+    return names
+
+
+def _with_norm(argument: str, rows: Rows, wanted: str | float) -> np.ndarray:
     """The rows as given, of unit norm, or of another norm."""
-    if wanted == "given":
-        return np.asarray(given, dtype=np.float64)
-    return unit if isinstance(wanted, str) else unit * wanted
+    if wanted != "given":
+        return rows.unit if isinstance(wanted, str) else rows.unit * wanted
+    fits = ((rows.norms >= _checks.SMALLEST) & (rows.norms <= _checks.LARGEST)).ravel()
+    if not fits.all():
+        row = int(np.argmin(fits))
+        sizes = f"from {_checks.SMALLEST:g} to {_checks.LARGEST:g}"
+        allowed = f"it must be {sizes}, as programs compute in single precision"
+        _checks.fail(f"the norm of {argument}[{row}]", float(rows.norms[row, 0]), allowed)
+    return rows.given
 
 
 def _spread(norms: np.ndarray) -> list[float]:

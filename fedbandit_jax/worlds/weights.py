@@ -24,14 +24,12 @@ def check_weights(value: Any, num_arms: int, num_key_terms: int) -> Weights | No
     must = "it must be a sparse matrix or a rectangular array of numbers"
     if _checks.masked(value):
         _checks.fail("weights", value, f"{must}, not a masked one")
-    try:
-        given = value if sparse.issparse(value) else np.asarray(value)
-        numbers = given.astype(np.float64) if given.dtype.kind in "biufO" else None
-    except (TypeError, ValueError, OverflowError) as error:
-        raise ValueError(f"weights={_checks.shown(value)} is not allowed: {must}") from error
+    if sparse.issparse(value):
+        numbers = value.astype(np.float64) if value.dtype.kind in "biuf" else None
+    else:
+        numbers = _checks.floats(value)
     if numbers is None:
         _checks.fail("weights", value, must)
-    assert numbers is not None
     if numbers.shape != (num_arms, num_key_terms):
         shape = f"it must be {(num_arms, num_key_terms)}, a row an arm and a column a key term"
         _checks.fail("shape of weights", numbers.shape, shape)

@@ -169,8 +169,7 @@ class World(Configured):
         for name, parameter in declared(type(self)).items():
             parameter.check(name, getattr(self, name))
         for name in ("shared_noise", "charged"):
-            if not isinstance(getattr(self, name), bool):
-                _checks.fail(name, getattr(self, name), "it must be True or False")
+            _checks.flag(name, getattr(self, name))
         if not isinstance(self.preferences, str):
             _checks.whole("preferences", self.preferences, 1, clients, "the clients, as a group has one at least")
         if self.rewards == "bernoulli" and type(self).reward is World.reward:

@@ -67,8 +67,7 @@ class CLiSK(LinUCB):
 
     def check(self, **setting: Any) -> None:
         super().check(**setting)
-        if not isinstance(self.normalise_smoothed, bool):
-            _checks.fail("normalise_smoothed", self.normalise_smoothed, "it must be True or False")
+        _checks.flag("normalise_smoothed", self.normalise_smoothed)
 
     def radius(self, state: Ridge, client: Client) -> Float[Array, ""]:
         """alpha of the formulas."""

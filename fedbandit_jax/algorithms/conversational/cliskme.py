@@ -39,8 +39,7 @@ class CLiSKME(CLiME):
 
     def check(self, **setting: Any) -> None:
         super().check(**setting)
-        if not isinstance(self.normalise_smoothed, bool):
-            _checks.fail("normalise_smoothed", self.normalise_smoothed, "it must be True or False")
+        _checks.flag("normalise_smoothed", self.normalise_smoothed)
 
     def near(
         self, client: Client, direction: Float[Array, " d"], key: Key[Array, ""]

@@ -21,6 +21,7 @@ from fedbandit_jax.linalg.representatives import Spanner, barycentric_spanner
 from fedbandit_jax.linalg.sampling import random_words
 
 Square = Float[Array, "d d"]
+MOST_PAIRS = 10**6  # that `window` may keep
 
 
 class Pairs(NamedTuple):
@@ -100,8 +101,9 @@ class ConDuel(RoundAlgorithm):
 
     def check(self, *, dim: int, clients: int, arms: int, horizon: int, noise: float) -> None:
         super().check(dim=dim, clients=clients, arms=arms, horizon=horizon, noise=noise)
-        for name in ("length", "every", "window"):
-            _checks.whole(name, getattr(self, name), 0 if name == "length" else 1)
+        _checks.whole("length", self.length, 0)
+        _checks.whole("every", self.every)
+        _checks.whole("window", self.window, 1, MOST_PAIRS, "every client keeps so many pairs of arms")
 
     def context(self, key_terms: Float[Array, "J d"], links: Int[Array, "A n"] | None = None) -> Spanner | None:
         return barycentric_spanner(key_terms, self.spanner_factor) if self.strategy == "BS" else None
@@ -109,13 +111,13 @@ class ConDuel(RoundAlgorithm):
     def start(self, client: Client) -> State:
         d, dtype = client.arms.shape[1], client.arms.dtype
         zero, inverse = jnp.zeros((d, d), dtype), jnp.eye(d, dtype=dtype) / jnp.asarray(self.prior(), dtype)
-        duels, none = logistic.start(d, self.window, dtype), jnp.int32(0)
+        duels, none = logistic.start(d, int(self.window), dtype), jnp.int32(0)
         return State(duels, zero, known_of(client, inverse, duels), none, none)
 
     def prior(self) -> Float[Array, ""]:
         """lam kappa."""
-        s = jax.nn.sigmoid(self.S)
-        return self.lam / (s * (1 - s))
+        s = jax.nn.sigmoid(jnp.asarray(self.S, float))
+        return jnp.asarray(self.lam, float) / (s * (1 - s))
 
     def choose(self, state: State, client: Client, key: Key[Array, ""]) -> Int[Array, " 2"]:
         known = state.known

@@ -75,8 +75,7 @@ class GraphConUCB(ConUCB):
 
     def check(self, **setting: Any) -> None:
         super().check(**setting)
-        if not isinstance(self.graph_feedback, bool):
-            _checks.fail("graph_feedback", self.graph_feedback, "it must be True or False")
+        _checks.flag("graph_feedback", self.graph_feedback)
 
     def for_catalog(self, catalog: Catalog) -> Algorithm:
         if self.needs_graph and catalog.weights is None:

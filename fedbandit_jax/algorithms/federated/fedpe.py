@@ -112,8 +112,7 @@ class FedPE(PhaseAlgorithm):
 
     def check(self, **setting: Any) -> None:
         _checks.whole("support_factor", self.support_factor)
-        if not isinstance(self.enhanced, bool):
-            _checks.fail("enhanced", self.enhanced, "it must be True or False")
+        _checks.flag("enhanced", self.enhanced)
         super().check(**setting)
 
     def first_phase(self, dim: int, clients: int, arms: int, horizon: int, noise: float) -> float:

@@ -28,8 +28,8 @@ from fedbandit_jax import _checks
 from fedbandit_jax._parameters import Between, expand, search_space
 from fedbandit_jax.clocks.base import Algorithm
 from fedbandit_jax.engine import calls, processes
-from fedbandit_jax.engine.cells import check_worlds, labels
-from fedbandit_jax.engine.progress import Listener
+from fedbandit_jax.engine.cells import check_algorithms, check_worlds, labels
+from fedbandit_jax.engine.progress import Listener, check_progress
 from fedbandit_jax.engine.store import NotFiniteError
 from fedbandit_jax.engine.sweep import make_sweep
 from fedbandit_jax.papers.tuning.tuned import Rung, Trial, Tuning
@@ -41,6 +41,7 @@ KEEP = 4  # one trial in so many goes on
 GROWTH = 3  # to so many times the runs
 RUNGS = 3
 FINALISTS = 8  # at least: rare bad runs show late
+MOST_TRIALS = 10**4
 REFUSED = 16  # times as many points as trials are looked at, as an algorithm may refuse some
 
 
@@ -202,9 +203,11 @@ def choose_users(catalog: Catalog, users: Any, score_users: Any) -> tuple[Sequen
     """Those to tune on and others to score on."""
     available = len(catalog.users)
     tuned_on = _checks.indices("users", users, available, f"the users of {catalog.name}")
-    others = [user for user in range(available) if user not in tuned_on]
+    taken = set(tuned_on)
+    others = [user for user in range(available) if user not in taken]
     others.sort(key=lambda user: user < max(tuned_on))  # those that follow come first
-    if score_users is None or isinstance(score_users, int | np.integer):
+    score_users = _checks.plain(score_users)
+    if score_users is None or _checks.is_number(score_users):
         count = len(tuned_on) if score_users is None else _checks.whole("score_users", score_users)
         if count > len(others):
             allowed = f"{catalog.name} has {len(others)} users besides the {len(tuned_on)} that it is tuned on"
@@ -244,9 +247,10 @@ class Player:
             _checks.fail("catalog", catalog, "it must be one Catalog, such as datasets.synthetic()")
         if len(check_worlds(setting.get("world"))) > 1:
             _checks.fail("world", setting["world"], "tune takes one world, as constants depend on it")
+        check_progress(progress)
+        self.folder = None if out is None else _checks.path("out", out)
         processes.check(out)
         self.catalog, self.setting, self.progress, self.out = catalog, setting, progress, out
-        self.folder = Path(out) if out is not None else None
         self.held = ExitStack()
 
     def __enter__(self) -> "Player":
@@ -261,19 +265,20 @@ class Player:
         self, algorithms: Any, trials: Any, users: Sequence[int], seeds: Any, words: bool
     ) -> tuple[tuple[Algorithm, ...], list[Trial], tuple[Rung, ...]]:
         """What is given, one by one, their trials and the rungs."""
-        count = _checks.whole("trials", trials, 2)
+        count = _checks.whole("trials", trials, 2, MOST_TRIALS)
+        _checks.flag("words", words)
         needed = math.ceil(LEAST_RUNS / len(users)) if seeds is None else _checks.whole("seeds", seeds)
-        several = list(algorithms) if isinstance(algorithms, Iterable) else [algorithms]
-        make_sweep(self.catalog, several, users=users, seeds=needed, **self.without_memory())  # which checks the rest
+        several = check_algorithms(algorithms)
+        checked = make_sweep(self.catalog, several, users=users, seeds=needed, **self.without_memory())
         given = tuple(variant for algorithm in several for variant in expand(algorithm))
         check_different(given)
-        where = {name: self.setting[name] for name in ("clients", "arms", "horizon", "noise")}
-        where["noise"] = check_worlds(self.setting.get("world"))[0].sigma(where["noise"])
+        where = checked.cells[0].setting(self.catalog.dim)
+        self.setting["horizon"] = where["horizon"]
         tried = []
         with warnings.catch_warnings():
             quiet()
             for owner, algorithm in zip(labels(given), given, strict=True):
-                drawn = draw_trials(algorithm, count, words=words, dim=self.catalog.dim, **where)
+                drawn = draw_trials(algorithm, count, words=words, **where)
                 tried += [Trial(owner, number, trial) for number, trial in enumerate(drawn)]
         return given, tried, rungs_of(count, users, needed)
 
