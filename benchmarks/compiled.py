@@ -192,16 +192,17 @@ def lower(program: engine.Program, devices: Sequence[Any], lanes: int) -> Any:
     mesh = jax.make_mesh((len(devices),), ("lanes",), axis_types=(AxisType.Auto,), devices=list(devices))
     spread, everywhere = (NamedSharding(mesh, PartitionSpec(*axes)) for axes in (("lanes",), ()))
 
-    def of_lanes(x: np.ndarray) -> jax.ShapeDtypeStruct:
+    def of_lanes(x: Any) -> jax.ShapeDtypeStruct:
         return jax.ShapeDtypeStruct((lanes * len(devices), *x.shape[1:]), x.dtype, sharding=spread)
 
     def shared(x: Any) -> jax.ShapeDtypeStruct:
         return jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=everywhere)
 
-    *varied, catalog, rounds = program.arguments(np.zeros(1, int))
+    *varied, catalog, rounds = program.shapes()
     arguments = (*jax.tree.map(of_lanes, varied), *jax.tree.map(shared, (catalog, rounds)))
     with program.precision():
-        return engine.jitted(devices[0].platform).lower(*arguments, **{**program.static, "mesh": mesh})
+        program_of = engine.jitted(engine.run_batch, devices[0].platform)
+        return program_of.lower(*arguments, **{**program.static, "mesh": mesh})
 
 
 def lines(loop: hlo.Loop, depth: int = 0) -> Iterator[str]:

@@ -12,7 +12,7 @@ import numpy as np
 
 import fedbandit_jax as fb
 from fedbandit_jax import _runtime
-from fedbandit_jax.engine.program import Program
+from fedbandit_jax.engine.program import Program, jitted, run_batch
 from fedbandit_jax.engine.sweep import make_sweep
 
 from . import counts
@@ -152,10 +152,13 @@ def prepare(
         if runs is None:
             program = build(max(1, chunks * program.chunk // int(program.batch.lanes_of_run[0])))
     if like is not None:
+        program.draw = like.program.draw
         return replace(like, program=program, horizon=horizon, timing=None)
     if afresh:
         jax.clear_caches()
-    arguments = program.arguments(np.zeros(1, int))
+    with program.precision():
+        program.compile_draw()
+        arguments = program.arguments(np.zeros(1, int))
     seconds: dict[str, float] = {}
 
     def timed(name: str, call: Callable[[], Any]) -> Any:
@@ -164,7 +167,7 @@ def prepare(
         seconds[name] = time.perf_counter() - began
         return result
 
-    traced = timed("trace", lambda: program.jitted.trace(*arguments, **program.static))
+    traced = timed("trace", lambda: jitted(run_batch, program.platform).trace(*arguments, **program.static))
     lowered = timed("lower", traced.lower)
     compiled = timed("compile", lowered.compile)
     return Prepared(algorithm, program, traced, lowered, compiled, seconds, clients, arms, horizon, len(devices))

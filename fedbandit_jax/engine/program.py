@@ -101,7 +101,7 @@ class Program:
             in_precision[0] = in_precision[0]._replace(links=batch.catalog.links)
             self.everywhere = NamedSharding(mesh, PartitionSpec())
             self.catalog, self.rounds = jax.device_put(in_precision, self.everywhere)
-        self.static = {"mesh": mesh, "max_clients": batch.max_clients, "max_arms": batch.max_arms}
+        self.static: dict[str, Any] = {"mesh": mesh, "max_clients": batch.max_clients, "max_arms": batch.max_arms}
         self.platform = devices[0].platform
 
     def precision(self) -> AbstractContextManager:
@@ -127,6 +127,14 @@ class Program:
         algorithms, worlds, inputs = self.of_lanes(lanes)
         catalog, rounds = self.shared
         drawn = self.draw(worlds, inputs, catalog._replace(context=None))
+        return algorithms, worlds, inputs, drawn, catalog, rounds
+
+    def shapes(self) -> tuple:
+        """Arguments of `run_batch` for one chunk, with shapes in place of the federations, which are not drawn."""
+        algorithms, worlds, inputs = self.of_lanes(np.zeros(1, int))
+        catalog, rounds = self.shared
+        with self.precision():
+            drawn = jax.eval_shape(partial(draw_batch, **self.static), worlds, inputs, catalog._replace(context=None))
         return algorithms, worlds, inputs, drawn, catalog, rounds
 
     def compile(self, budget: float = float("inf")) -> None:

@@ -97,11 +97,11 @@ def make_program(algorithm, catalog, dtype=np.float32, world=None):
     features = (np.asarray(x, dtype) for x in (catalog.arms, catalog.key_terms, catalog.users, 1))
     pool = engine.DeviceCatalog(*features, links=catalog.links)
     rounds = np.linspace(50, 500, 10, dtype=dtype)
-    play = jax.vmap(partial(engine.run_one, max_clients=3, max_arms=7), in_axes=(0, 0, 0, None, None))
+    play = jax.vmap(partial(engine.run_one, max_clients=3, max_arms=7), in_axes=(0, 0, 0, None, None, None))
 
     def program(numbers, batch, pool, rounds):
         filled = jax.tree.unflatten(jax.tree.structure(settings), numbers)
-        return play(*filled, batch, pool, rounds)
+        return play(*filled, batch, None, pool, rounds)  # draws its federations itself
 
     return jax.jit(program), (jax.tree.leaves(settings), batch, pool, rounds)
 
