@@ -335,6 +335,9 @@ def test_fractions_and_decimals_are_numbers(catalog):
     assert type(found[0].cells[0].algorithm.alpha) is float
     bounds = [fb.theory.regret_upper_bound(T, dim=3, clients=2, arms=5, delta=half) for T in (100, np.array(100.0))]
     assert bounds[0] == bounds[1] > 0
+    several = fb.theory.regret_upper_bound(100, dim=3, clients=2, arms=5, delta=half, N=np.array([1, 2]))
+    assert several.shape == (2,)
+    assert several[0] == bounds[0] < several[1]
 
 
 @pytest.mark.parametrize(

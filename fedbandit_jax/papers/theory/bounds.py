@@ -31,9 +31,9 @@ def regret_upper_bound(
     dim: int,
     clients: ArrayLike,
     arms: ArrayLike,
-    delta: float = 0.1,
-    N: float = 1.0,
-    sigma: float = 1.0,
+    delta: ArrayLike = 0.1,
+    N: ArrayLike = 1.0,
+    sigma: ArrayLike = 1.0,
 ) -> np.ndarray:
     """32 sigma sqrt(N d M T LOG) + 4 d (d + 1) sqrt(N M), which holds with probability 1 - delta.
 
@@ -41,8 +41,8 @@ def regret_upper_bound(
     use all K, so that the larger of the two numbers enters. sigma = 1 is the paper's.
     """
     T, M, K = numbers_in("horizon", horizon, 1), numbers_in("clients", clients, 1), numbers_in("arms", arms, 1)
-    dim, delta = _checks.whole("dim", dim, 1, MOST_DIMENSIONS), _checks.real("delta", delta, 0, 1, "()")
-    N, sigma = _checks.real("N", N, 0, math.inf, "()"), _checks.real("sigma", sigma, 0, math.inf, "[)")
+    dim, delta = _checks.whole("dim", dim, 1, MOST_DIMENSIONS), numbers_in("delta", delta, 0, 1, "()")
+    N, sigma = numbers_in("N", N, 0, ends="()"), numbers_in("sigma", sigma, 0)
     log = log_term(K, M, T, delta)
     support = np.maximum(dim * (dim + 1) / 2, K)
     return np.asarray(32 * sigma * np.sqrt(N * dim * M * T * log) + 8 * support * np.sqrt(N * M))
@@ -72,15 +72,17 @@ def communication_bound(horizon: ArrayLike, *, dim: int, clients: ArrayLike) -> 
     return np.asarray(M * np.log2(T) * (3 * dim**2 + 5 * dim))
 
 
-def question_fraction_bound(eps: ArrayLike, lambda_min: ArrayLike, *, dim: int, N: float, C: float) -> np.ndarray:
+def question_fraction_bound(
+    eps: ArrayLike, lambda_min: ArrayLike, *, dim: int, N: ArrayLike, C: ArrayLike
+) -> np.ndarray:
     """(3 / (4 (1 - eps^2)) - d N lambda_min) / (N C^2), of a phase's pulls; 0 where lambda_min is at least s."""
     eps, least = numbers_in("eps", eps, 0, 1, "()"), numbers_in("lambda_min", lambda_min, 0, math.inf, "[]")
-    dim, N = _checks.whole("dim", dim, 1, MOST_DIMENSIONS), _checks.real("N", N, 0, math.inf, "()")
-    C = _checks.real("C", C, 0, 1, "(]")
+    dim, N = _checks.whole("dim", dim, 1, MOST_DIMENSIONS), numbers_in("N", N, 0, ends="()")
+    C = numbers_in("C", C, 0, 1, "(]")
     return np.asarray(np.maximum(3 / (4 * (1 - eps**2)) - dim * N * least, 0) / (N * C**2))
 
 
-def active_gap_bound(eps: ArrayLike, *, clients: ArrayLike, N: float) -> np.ndarray:
+def active_gap_bound(eps: ArrayLike, *, clients: ArrayLike, N: ArrayLike) -> np.ndarray:
     """8 sqrt(N/M) eps: the largest gap of an arm that is active in a phase, on the good event."""
     M, eps = numbers_in("clients", clients, 1), numbers_in("eps", eps, 0, 1, "(]")
-    return np.asarray(8 * np.sqrt(_checks.real("N", N, 0, math.inf, "()") / M) * eps)
+    return np.asarray(8 * np.sqrt(numbers_in("N", N, 0, ends="()") / M) * eps)
