@@ -98,8 +98,8 @@ def sweep(
         world: how arms, users, arrivals and rewards come about, or a list of worlds, whose fields may be lists too; by
             default that of FedConPE's paper, World().
 
-    Compiled programs are kept for the next start in ~/.cache/fedbandit_jax, unless JAX has a compilation cache of its
-    own or the environment says FEDBANDIT_COMPILE_CACHE=false.
+    Compiled programs are kept for the next start in ~/.cache/fedbandit_jax, or in XDG_CACHE_HOME, unless the
+    environment says FEDBANDIT_COMPILE_CACHE=false.
     """
     checked = make_sweep(
         catalog,
