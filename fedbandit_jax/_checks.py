@@ -18,7 +18,7 @@ import pandas as pd
 
 LONGEST_SHOWN = 200  # letters of a value in a sentence
 MOST_VALUES = 10**5  # of a list
-SMALLEST, LARGEST = 1e-37, 1e38  # sizes of numbers: beyond them, float32 has only 0 and infinity
+SMALLEST, LARGEST = 1e-37, 3e38  # sizes of numbers: beyond them, float32 has only 0 and infinity
 REASONS = {  # why the system refuses a path
     errno.ENOTDIR: "a part of its path is a file",
     errno.ENAMETOOLONG: "its name is too long",

@@ -37,7 +37,7 @@ def simulate(
     clients: int = 10,
     arms: int = 100,
     horizon: int = 6000,
-    users: int | Iterable[int] | np.ndarray = 20,
+    users: int | Iterable[int] | np.ndarray | None = None,
     seeds: int | Iterable[int] | np.ndarray = 1,
     noise: float = 0.1,
     seed: int = 0,
@@ -62,7 +62,7 @@ def sweep(
     arms: int | Sequence[int] | np.ndarray = 100,
     horizon: int | Sequence[int] | np.ndarray = 6000,
     noise: float | Sequence[float] | np.ndarray = 0.1,
-    users: int | Iterable[int] | np.ndarray = 20,
+    users: int | Iterable[int] | np.ndarray | None = None,
     seeds: int | Iterable[int] | np.ndarray = 1,
     seed: int = 0,
     checkpoints: int | Iterable[int] | np.ndarray = 128,
@@ -84,7 +84,8 @@ def sweep(
         arms: K of each client, a number or a list.
         horizon: T, a number or a list; up to 10^9.
         noise: standard deviation of rewards and answers, a number or a list.
-        users: how many preference vectors of the catalog to serve, or their indices.
+        users: how many preference vectors of the catalog to serve, or their indices; by default 20, or all if there are
+            fewer.
         seeds: how many draws of arm sets and noise for each user, or their indices.
         seed: of everything; another gives other runs throughout.
         checkpoints: the number of rounds at which curves are kept, or the rounds themselves.

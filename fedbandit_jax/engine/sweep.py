@@ -25,6 +25,7 @@ from fedbandit_jax.worlds.catalog import Catalog
 from fedbandit_jax.worlds.world import FIELDS, content_of
 
 FLOAT32_HORIZON = 2**20  # beyond it, round counts and estimates need float64
+USERS = 20  # where none are given: fewer tell little of how much users differ
 LANE_BYTES = 80  # of a lane: its cell, client, user, seed and keys
 ROW_BYTES = 100  # of a run at a checkpoint: its metrics and what it is a run of
 UNITS = {"": 1, "KB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40}
@@ -142,7 +143,7 @@ def make_sweep(
     catalog: Any,
     algorithms: Any,
     *,
-    users: Any = 10,
+    users: Any = None,
     seeds: Any = 1,
     seed: Any = 0,
     checkpoints: Any = 128,
@@ -156,6 +157,8 @@ def make_sweep(
     axes = {"clients": 10, "arms": 100, "horizon": 6000, "noise": 0.1} | axes
     given = check_algorithms(algorithms)
     check_key_terms(catalogs, given)
+    if users is None:
+        users = min(USERS, *(len(one.users) for one in catalogs))
     users = _checks.entries_of("users", users) or users
     for one in catalogs:
         cells = make_cells(one, given, world, **axes)

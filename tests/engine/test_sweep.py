@@ -38,7 +38,7 @@ BAD_ARGUMENTS = [
     ("noise", float("inf"), r"a number in \[0, infinity\)"),
     ("users", 0, r"a whole number of at least 1 and at most 6 \(the users of synthetic\)"),
     ("users", 7, r"a whole number of at least 1 and at most 6 \(the users of synthetic\)"),
-    ("users", None, "a whole number of at least 1 or a list of indices"),
+    ("users", "all", "a whole number of at least 1 or a list of indices"),
     ("users", "all", "a whole number of at least 1 or a list of indices"),
     ("users", [], "a whole number of at least 1 or a list of indices"),
     ("users", [1, 1], "its indices must differ"),
