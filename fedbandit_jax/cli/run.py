@@ -108,8 +108,11 @@ def show_table(results: fb.Results) -> None:
     regret = results.summary(columns="all").set_index("label")
     others = [results.summary(metric).set_index("label")["mean"] for metric in OTHERS]
     for label, row in regret.iterrows():
-        interval = f"[{number(row['low'])}, {number(row['high'])}]" if row["low"] == row["low"] else reason(row)
-        table.add_row(str(label), number(row["mean"]), escape(interval), *(number(column[label]) for column in others))
+        known = row["low"] == row["low"]
+        interval = f"[{number(row['low'])}, {number(row['high'])}]" if known else reason(row).replace(" of ", "/")
+        questions, scalars, error = (column[label] for column in others)
+        told = number(questions), number(scalars), f"{error:.3g}"
+        table.add_row(str(label), number(row["mean"]), escape(interval), *told)
     console.print(table)
 
 

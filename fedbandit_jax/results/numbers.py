@@ -16,7 +16,8 @@ class Table(pd.DataFrame):
     """A table that prints its numbers in few digits, and has all of them; what is made of it is a plain DataFrame."""
 
     def __repr__(self) -> str:
-        with pd.option_context("display.float_format", number, "display.width", WIDTH, "display.max_columns", None):
+        whole = ("display.max_columns", None, "display.max_colwidth", None)
+        with pd.option_context("display.float_format", number, "display.width", WIDTH, *whole):
             return str(super().__repr__())
 
     def _repr_html_(self) -> str | None:

@@ -172,8 +172,8 @@ class Results:
         Paired: both play the same users, arm sets and seeds, and only runs that both have count. The intervals are
         t-intervals over users: of the ratio's logarithm, as in `exponent`, and of the difference. `better_for` needs no
         mean: for how many users `label` is lower, and the exact interval of the share of such users. Where a few users
-        carry most of a mean, the percentage has no interval (NaN); `note` says so, and `typical_below` tells how far
-        `label` lies below for a typical user, by the ratio of geometric means.
+        carry most of a mean, the percentage has no interval (NaN), and `note` says so; `typical_below`, among all
+        columns, is how far `label` lies below for a typical user, by the ratio of geometric means.
 
         Args:
             label: which algorithm.
@@ -210,7 +210,7 @@ class Results:
         if columns == "all" or not len(table):
             return Table(table)
         few = [*statistics.varied_places(final), "other", "percent_below", "low", "high", "better_for"]
-        few += ["typical_below", "typical_low", "typical_high", "note"] if table["note"].any() else []
+        few += ["note"] if table["note"].any() else []
         return Table(table.assign(better_for=[share_in_words(row) for row in rows])[few])
 
     def pareto(

@@ -97,13 +97,13 @@ def carriers(units: np.ndarray) -> int:
 
 
 def too_few(units: np.ndarray, names: Sequence[str] = ("",), what: str = "users") -> str:
-    """Why the means of some columns have no interval: "too few users for an interval: 1 of 5 carries half"; else ""."""
+    """Why the means of some columns have no interval: "too few users: 1 of 5 carries half"; else ""."""
     told = []
     for name, column in zip(names, units.T, strict=True):
         if too_few_carry(column[:, None])[0]:
             count = carriers(column)
             told.append(f"{count} of {len(column)} {'carries' if count == 1 else 'carry'} half{name and ' of ' + name}")
-    return f"too few {what} for an interval: {', '.join(told)}" if told else ""
+    return f"too few {what}: {', '.join(told)}" if told else ""
 
 
 def log_error(units: np.ndarray, weights: np.ndarray) -> np.ndarray:

@@ -67,7 +67,7 @@ def test_run_prints_its_table(ran):
     for label in ("FedConPE", "LinUCB", "Uniform"):
         assert label in words
         mean, low, high = map(number, summary.loc[label, ["mean", "low", "high"]])
-        interval = summary.loc[label, "note"].rpartition(": ")[2] or f"[{low}, {high}]"
+        interval = summary.loc[label, "note"].rpartition(": ")[2].replace(" of ", "/") or f"[{low}, {high}]"
         assert f"│ {mean} │ {interval} │" in words
     percent = fb.Results.load(out).compare("FedConPE").set_index("other").loc["LinUCB", "percent_below"]
     told = f"{percent:.1f} % below" if percent >= 0 else f"{-percent:.1f} % above"

@@ -183,7 +183,7 @@ def test_what_has_no_interval_is_undecided_and_says_why():
     assert row["verdict"] in (UNDECIDED, FAILS)
     table = verdict.judge_below(made_of(rows).only("FedConPE", "ConUCB"), "", 0, "regret", "regret")
     assert table["verdict"] == UNDECIDED
-    assert "(too few users for an interval: 1 of 10 carries half of ConUCB)" in table["figure"]
+    assert "(too few users: 1 of 10 carries half of ConUCB)" in table["figure"]
     assert "lower for 10 of 10 users [0.69, 1.00]" in table["figure"]
 
 
