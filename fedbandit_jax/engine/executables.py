@@ -68,27 +68,38 @@ def compiled(
     with _locks[key]:
         found = load(path, (*configured, *arrays), static["mesh"])
         if found is None:
-            hits = found_by_jax()
+            before = counts()
             found = jitted.lower(*configured, *arrays, **static).compile()
-            if found_by_jax() == hits:  # XLA writes a program that was read from disk without its functions
+            compiled_now, found_now = (now - then for now, then in zip(counts(), before, strict=True))
+            # XLA writes a program that JAX has read from its own cache without its functions: it could not be played.
+            if found_now:
+                _found_by_jax.add(key)
+            if compiled_now and key not in _found_by_jax:
                 keep(path, found)
         return found
 
 
 _thread = threading.local()
+_found_by_jax: set[str] = set()  # keys of programs that JAX may still have in memory
 
 
-def found_by_jax() -> int:
-    """How many programs this thread has found in JAX's own cache."""
-    return getattr(_thread, "hits", 0)
+def counts() -> tuple[int, int]:
+    """How many programs JAX has made in this thread, and how many of them it found in its own cache."""
+    return getattr(_thread, "made", 0), getattr(_thread, "found", 0)
 
 
-def _count_hits(event: str, **_: Any) -> None:
+def _count_found(event: str, **_: Any) -> None:
     if event == "/jax/compilation_cache/cache_hits":
-        _thread.hits = found_by_jax() + 1
+        _thread.found = counts()[1] + 1
 
 
-jax.monitoring.register_event_listener(_count_hits)
+def _count_made(event: str, duration_secs: float, **_: Any) -> None:
+    if event == "/jax/core/compile/backend_compile_duration":
+        _thread.made = counts()[0] + 1
+
+
+jax.monitoring.register_event_listener(_count_found)
+jax.monitoring.register_event_duration_secs_listener(_count_made)
 
 
 # -------------------------------------------------------------------------------------------------------------- keys

@@ -18,9 +18,10 @@ SMALL = {"clients": 2, "arms": 5, "horizon": 60, "users": 2, "checkpoints": 4}
 def folder(tmp_path, monkeypatch):
     """Programs are kept here, and JAX's own cache, in which tests share what they compile, is not looked at."""
     monkeypatch.setattr(_runtime, "cache_folder", lambda: tmp_path)
-    monkeypatch.setattr(executables, "found_by_jax", lambda: 0)
     before = jax.config.values["jax_compilation_cache_dir"]
     use_cache(None)
+    monkeypatch.setattr(executables, "_found_by_jax", set())
+    jax.clear_caches()  # what JAX has in memory is not compiled again, and so not kept
     yield tmp_path / "programs"
     use_cache(before)
 
@@ -86,6 +87,7 @@ def test_a_word_a_shape_and_a_release_make_another_program(catalog, folder, monk
     seen = set()
 
     def new(**options):
+        jax.clear_caches()
         play(catalog, options.pop("algorithm", fb.Uniform()), **options)
         found = set(entries(folder))
         fresh = found - seen
@@ -134,12 +136,17 @@ def test_the_oldest_are_forgotten(tmp_path, monkeypatch):
     assert sorted(path.stem for path in tmp_path.iterdir()) == ["a", "b"]
 
 
-def test_what_jax_found_is_not_kept_again(catalog, folder, monkeypatch):
-    """XLA writes a program that was read from disk without its functions, so that it could not be played."""
-    hits = iter(range(100))
-    monkeypatch.setattr(executables, "found_by_jax", lambda: next(hits))
-    play(catalog, fb.Uniform())
-    assert not entries(folder)
+def test_programs_play_whichever_cache_they_come_from(catalog, folder, tmp_path):
+    """XLA writes a program that JAX has read from its own cache without its functions: such a one is not kept."""
+    use_cache(str(tmp_path / "jax"))
+    first = play(catalog, fb.Uniform())
+    for path in folder.glob("*.program"):
+        path.unlink()
+    jax.clear_caches()
+    for _ in range(2):  # found on disk by JAX, then in its memory
+        pd.testing.assert_frame_equal(play(catalog, fb.Uniform()), first, check_exact=True)
+    jax.clear_caches()
+    pd.testing.assert_frame_equal(play(catalog, fb.Uniform()), first, check_exact=True)
 
 
 def test_the_switch(monkeypatch, tmp_path):
