@@ -105,7 +105,7 @@ def reports(target: Target, cases: Sequence[Mapping[str, Any]]) -> Iterator[Repo
 def answer(task: Mapping[str, Any]) -> None:
     """The worker's side of `reports`."""
     target = TARGETS[task["target"]]
-    portable.CUDA_ELSEWHERE = target.platform == "gpu"  # so that kernels for GPUs are traced here too
+    portable.ELSEWHERE = ("cuda" if target.platform == "gpu" else target.platform,)  # forms for it are traced here too
     for case in task["cases"]:
         try:
             worker.say(report(target, **case).to_json())

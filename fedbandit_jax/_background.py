@@ -20,14 +20,15 @@ _abandoned: list[threading.Thread] = []  # threads at work that nobody wants any
 
 
 def in_background(
-    sources: Iterable[Iterable[T]], threads: int = 1, check: Callable[[], None] = lambda: None
+    sources: Iterable[Iterable[T]], threads: int = 1, check: Callable[[], None] = lambda: None, ahead: int = 2
 ) -> Generator[T, None, None]:
     """The items of all sources, as threads work them out; a source is left to one thread.
 
-    Whoever stops taking items, because of Ctrl-C or an error, goes on at once; each thread ends with its next item.
-    `check` is called while there is nothing to take, about once a second, and may raise an error that ends the waiting.
+    If the consumer stops early it returns at once; each thread ends after its current item. At most `ahead` items wait
+    to be taken. `check` is called while there is nothing to take, about once a second, and may raise an error that
+    ends the waiting.
     """
-    left, ready, stopped = deque(sources), Queue[tuple[bool, Any]](maxsize=2), threading.Event()
+    left, ready, stopped = deque(sources), Queue[tuple[bool, Any]](maxsize=ahead), threading.Event()
 
     def hand_over(item: tuple[bool, Any]) -> None:
         while not stopped.is_set():

@@ -77,6 +77,11 @@ class _Late:
     pool = False
 
 
+def has_large_pool() -> bool:
+    """True if several batched LAPACK calls may be under way at a time."""
+    return not _Late.pool
+
+
 def devices() -> list[jax.Device]:
     """The devices to spread runs over; on CPU one per core, unless the backend has been started or told otherwise."""
     told = "xla_force_host_platform_device_count" in os.environ.get("XLA_FLAGS", "")

@@ -383,7 +383,7 @@ def stopped_early(folder: Path) -> Iterator[None]:
     """No call compiles, draws a large catalog, or writes outside a folder."""
     before = os.getcwd()
     with (
-        mock.patch.object(calls, "compile_all", stop_before_compiling),
+        mock.patch.object(calls, "compile_side_by_side", stop_before_compiling),
         mock.patch.object(DRAWN[0], "check_memory", stop_before_drawing),
         mock.patch.object(DRAWN[1], "check_memory", stop_before_drawing),
         warnings.catch_warnings(),

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Key
 
+from fedbandit_jax.algorithms.linucb import LinUCB
 from fedbandit_jax.clocks.base import MadeFor, Trace
 from fedbandit_jax.clocks.phases import pulls_after
 from fedbandit_jax.clocks.rounds import Client, RoundAlgorithm
@@ -31,6 +32,10 @@ class Uniform(RoundAlgorithm):
     """
 
     made_for: ClassVar[MadeFor] = {}
+
+    def clients_per_core(self, arms: int, dim: int) -> int:
+        """As many as of LinUCB, so that both share the program that draws their federations."""
+        return LinUCB().clients_per_core(arms, dim)
 
     def start(self, client: Client) -> State:
         return State(jnp.int32(0), jnp.zeros(client.arms.shape[1], client.arms.dtype))

@@ -10,7 +10,7 @@ its curves are read at the rounds in which it came.
 
 import inspect
 import math
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -36,6 +36,17 @@ REFRESH = 32
 # Clients on a core that pass messages, unless one federation has more. DisLinUCB with ten takes 1.2 us a client-round
 # where one federation is played at a time, 2.2 where two are.
 TALKING = 8
+
+
+@runtime_checkable
+class Asker(Protocol):
+    """What asks questions: a learner, or one of several that play the same rounds, see clocks/variants.py."""
+
+    def question_schedule(self) -> Any:
+        """When to ask."""
+
+    def ask(self, state: Any, client: Client, questions: Questions) -> Any:
+        """The state after some questions, or (state, info)."""
 
 
 class RoundAlgorithm(Algorithm, abstract=True):
@@ -150,6 +161,12 @@ class RoundAlgorithm(Algorithm, abstract=True):
         raise NotImplementedError
 
     def run(self, key: Key[Array, ""], problem: Problem, checkpoints: Float[Array, " P"]) -> Trace:
+        return self.run_asking(key, problem, checkpoints, self)
+
+    def run_asking(
+        self, key: Key[Array, ""], problem: Problem, checkpoints: Float[Array, " P"], asker: "Asker"
+    ) -> Trace:
+        """Play one federation with the rounds of this learner and the questions of another."""
         context = problem.context
         if context is None:
             context = context_of(self, problem.key_terms, problem.links)
@@ -161,7 +178,7 @@ class RoundAlgorithm(Algorithm, abstract=True):
             came = None
             if one_comes:
                 came = own_rounds(problem.arrivals_key, i, problem.federation, checkpoints.astype(jnp.int32))
-            return play_rounds(self, stage, client, choice_key, checkpoints, came)
+            return play_rounds(self, stage, client, choice_key, checkpoints, came, asker)
 
         stages, ids = stages_of(problem, key), problem.client_ids
         if len(ids) == 1:  # as the engine has it: loops inside one another take long to trace under `vmap`
@@ -181,12 +198,12 @@ class RoundAlgorithm(Algorithm, abstract=True):
         )
 
 
-def context_of(learner: RoundAlgorithm, key_terms: Float[Array, "J d"], links: Int[Array, "A n"] | None) -> Any:
+def context_of(learner: Any, key_terms: Float[Array, "J d"], links: Int[Array, "A n"] | None) -> Any:
     """What it works out of the key terms, or of them and the arms that carry them."""
     try:
         inspect.signature(learner.context).bind(key_terms, links)
     except TypeError:
-        return learner.context(key_terms)  # type: ignore[call-arg]
+        return learner.context(key_terms)
     return learner.context(key_terms, links)
 
 
@@ -246,15 +263,18 @@ def play_rounds(
     choice_key: Key[Array, ""],
     checkpoints: Float[Array, " P"],
     came: Int[Array, " P"] | None = None,
+    asker: Asker | None = None,
 ) -> Curves:
     """Play on a stage to the last checkpoint; where several clients are played as one, several pulls a round.
 
-    `came` are the rounds that the client has played by each checkpoint, if these are not all of them.
+    `came` are the rounds that the client has played by each checkpoint, if these are not all of them. `asker` asks
+    in place of the learner.
 
     Four loops, one inside another: from one question or recomputation to the next, as these copy the state; over blocks
     of random numbers; from checkpoint to checkpoint; and over rounds.
     """
-    schedule = NEVER if learner.asks_every_round else learner.question_schedule()
+    asker = learner if asker is None else asker
+    schedule = NEVER if learner.asks_every_round else asker.question_schedule()
     if learner.duels:
         assert isinstance(stage, Alone)
         stage = stage._replace(uniform=())
@@ -298,7 +318,7 @@ def play_rounds(
             # Nobody knows how many questions there will be: each time has numbers of its own.
             user, asked = stage._replace(question_key=fold_in(stage.question_key, asked)), jnp.int32(0)
         questions = Questions.before(user, met, round, t, asked, due)
-        return state_and_info(learner.ask(state, met, questions), state)
+        return state_and_info(asker.ask(state, met, questions), state)
 
     def as_counts(info: Info) -> dict[str, Float[Array, ""]]:
         return {name: jnp.asarray(number, dtype) for name, number in info.items()}

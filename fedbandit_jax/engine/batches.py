@@ -13,7 +13,10 @@ import numpy as np
 
 from fedbandit_jax import _checks
 from fedbandit_jax.clocks.base import Algorithm
+from fedbandit_jax.clocks.schedule import NEVER
+from fedbandit_jax.clocks.variants import Variants, member_of, rounds_of
 from fedbandit_jax.engine.cells import Cell
+from fedbandit_jax.engine.code import is_package
 from fedbandit_jax.worlds.catalog import Catalog
 
 CHUNKS_TO_COMPILE = 32  # a program takes about as long to compile as a device needs for so many of its chunks
@@ -41,6 +44,9 @@ class Batch:
         self.catalog, self.cells, self.rounds, self.dtype = catalog, cells, rounds, dtype
         self.algorithms = [cell.algorithm.for_catalog(catalog) for cell in cells]
         self.worlds = [cell.world for cell in cells]
+        # What is compiled and played: the algorithms, unless other learners share their program.
+        self.played: Sequence[Algorithm | Variants] = self.algorithms
+        self.playing: int | None = None  # which of the learners that share a program
         alone = self.algorithm.independent_clients
         self.max_clients = 1 if alone else max(cell.clients for cell in cells)
         self.max_arms = max(cell.arms for cell in cells)
@@ -86,7 +92,7 @@ class Batch:
         features = (catalog.arms, catalog.key_terms, catalog.users, catalog.links)
         pool = tuple(None if x is None else x.shape for x in features)
         shape = (self.max_clients, self.max_arms, len(self.rounds), self.dtype)
-        return jax.tree.structure((self.algorithm, self.worlds[0])), pool, shape
+        return jax.tree.structure((self.played[0], self.worlds[0])), pool, shape
 
     def lanes_of(self, runs: np.ndarray) -> np.ndarray:
         """All lanes of some runs, each once, in order."""
@@ -94,6 +100,28 @@ class Batch:
         np.add.at(change, self.first_lane[runs], 1)
         np.add.at(change, self.first_lane[runs] + self.lanes_of_run[runs], -1)
         return np.flatnonzero(np.cumsum(change))
+
+
+def share_programs(batches: Sequence[Batch]) -> None:
+    """Let learners of the package that differ only in what they ask, and when or never, share programs."""
+    alike: dict[tuple, list[Batch]] = {}
+    for batch in batches:
+        rounds = rounds_of(batch.algorithm) if is_package(type(batch.algorithm)) else None
+        if rounds is not None:
+            _, *rest = batch.key
+            alike.setdefault((jax.tree.structure((rounds, batch.worlds[0])), *rest), []).append(batch)
+    for group in alike.values():
+        by_schedule: dict[Any, list[Batch]] = {}
+        for batch in group:
+            by_schedule.setdefault(batch.algorithm.question_schedule(), []).append(batch)  # type: ignore[attr-defined]
+        silent = by_schedule.pop(NEVER, [])
+        for asking in by_schedule.values() or [[]]:
+            together, silent = [*silent, *asking], []
+            members = tuple(dict.fromkeys(member_of(batch.algorithm) for batch in together))  # type: ignore[arg-type]
+            for batch in together if len(members) > 1 else []:
+                numbers = [rounds_of(algorithm) for algorithm in batch.algorithms]
+                batch.played = [Variants(one, members) for one in numbers if one is not None]
+                batch.playing = members.index(member_of(batch.algorithm))  # type: ignore[arg-type]
 
 
 def sharing_key(cells: Sequence[Cell], i: int) -> object:

@@ -6,7 +6,7 @@ The way of a sweep: its arguments are checked (`Sweep`), its cells gathered in b
 
 import platform
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from importlib.metadata import version
 from pathlib import Path
@@ -18,6 +18,7 @@ import numpy as np
 from fedbandit_jax import _checks, _runtime
 from fedbandit_jax._background import in_background, wait_for_abandoned
 from fedbandit_jax.clocks.base import Algorithm
+from fedbandit_jax.clocks.phases import PhaseAlgorithm
 from fedbandit_jax.engine import processes
 from fedbandit_jax.engine.batches import Batch
 from fedbandit_jax.engine.cells import check_worlds
@@ -157,22 +158,19 @@ def play(
     batch_of_run = runs["batch"].to_numpy()
     with Progress(progress if processes.is_first() else False, sweep.num_cells, runs) as counter:
         counter.find(np.flatnonzero(~mine))
-        began_compiling = time.perf_counter()
         to_play = [batch for i, batch in enumerate(store.batches) if mine[batch_of_run == i].any()]
-        programs = compile_all(to_play, sweep.seed, devices, budget, counter)
-        compile_seconds = time.perf_counter() - began_compiling
-        for program in programs:
-            rows = np.flatnonzero(batch_of_run == store.batches.index(program.batch))
-            counter.begin(program.batch.algorithm.title, rows[mine[rows]])
-            store.flush()
-            began_playing = time.perf_counter()
-            chunks = [program.finished(np.flatnonzero(mine[rows]))]
-            with closing(in_background(chunks, check=processes.check_others)) as played:
-                for finished, trace in played:
-                    store.add(rows[finished], trace)
-                    counter.count(rows[finished], program.batch.horizon)
-            program.play_seconds = time.perf_counter() - began_playing
-            store.flush()
+        if to_play:
+            counter.begin("compiling")
+        programs, compile_seconds, began_waiting = [], 0.0, time.perf_counter()
+        with closing(compile_side_by_side(to_play, sweep.seed, devices, budget)) as compiled:
+            for program in compiled:
+                compile_seconds += time.perf_counter() - began_waiting
+                programs.append(program)
+                rows = np.flatnonzero(mine & (batch_of_run == store.batches.index(program.batch)))
+                play_program(program, rows, store, counter)
+                if len(programs) < len(to_play):
+                    counter.begin(f"compiling, {len(programs)} of {len(to_play)} played")
+                began_waiting = time.perf_counter()
     store.close()
     processes.wait("played")
     return store.results(
@@ -189,6 +187,21 @@ def play(
     )
 
 
+def play_program(program: Program, rows: np.ndarray, store: Store, counter: Progress) -> None:
+    """Play the runs in some rows of the table of runs, all of one program, and hand them to the store."""
+    counter.begin(program.batch.algorithm.title, rows)
+    store.flush()
+    began = time.perf_counter()
+    runs_of_batch = np.flatnonzero(store.runs["batch"].to_numpy() == store.batches.index(program.batch))
+    chunks = [program.finished(np.searchsorted(runs_of_batch, rows))]
+    with closing(in_background(chunks, check=processes.check_others)) as played:
+        for finished, trace in played:
+            store.add(runs_of_batch[finished], trace)
+            counter.count(runs_of_batch[finished], program.batch.horizon)
+    program.play_seconds = time.perf_counter() - began
+    store.flush()
+
+
 def padding_share(programs: Sequence[Program]) -> float:
     """The share of the time of play that went into padding.
 
@@ -199,28 +212,38 @@ def padding_share(programs: Sequence[Program]) -> float:
     return sum(one.play_seconds * one.work_on_padding / one.work for one in programs) / seconds if seconds else 0.0
 
 
-def compile_all(
-    batches: Sequence[Batch], seed: int, devices: Sequence[jax.Device], budget: float, progress: Progress
-) -> list[Program]:
-    """Their programs, compiled side by side; equal ones one after another, as JAX finds the first again."""
-    if batches:
-        progress.begin("compiling")
-        wait_for_abandoned()  # two sweeps at once could block each other, see _runtime
-    programs = [Program(batch, seed=seed, devices=devices) for batch in batches]
-    equal: dict[tuple, list[Program]] = {}
-    for program in programs:
-        equal.setdefault(program.batch.key, []).append(program)
+def compile_side_by_side(
+    batches: Sequence[Batch], seed: int, devices: Sequence[jax.Device], budget: float
+) -> Generator[Program, None, None]:
+    """The programs of batches as soon as they are compiled; those that take longest to compile are begun first.
 
-    def compile_equal(programs: Sequence[Program]) -> Iterator[str]:
-        for program in programs:
-            program.compile(budget)
-        yield programs[0].batch.algorithm.title
+    Of equal programs the first is compiled, and the others take it over.
+    """
+    wait_for_abandoned()  # two sweeps at once could block each other, see _runtime
+    equal: dict[tuple, list[Program]] = {}
+    for batch in sorted(batches, key=compile_weight, reverse=True):
+        program = Program(batch, seed=seed, devices=devices)
+        equal.setdefault((*batch.key, program.chunk), []).append(program)
+
+    def compile_equal(programs: Sequence[Program]) -> Iterator[Sequence[Program]]:
+        programs[0].compile(budget)
+        for other in programs[1:]:
+            other.take_over(programs[0])
+        yield programs
 
     compiling = [compile_equal(programs) for programs in equal.values()]
-    with closing(in_background(compiling, threads=_runtime.cores(), check=processes.check_others)) as compiled:
-        for done, title in enumerate(compiled, 1):
-            progress.begin(f"compiled {done} of {len(equal)}, {title}")
-    return programs
+    found = in_background(compiling, threads=_runtime.cores(), check=processes.check_others, ahead=len(compiling))
+    with closing(found) as compiled:
+        # Where the thread pool of JAX is small, nothing else may call LAPACK while a program plays, see _runtime.
+        for group in compiled if _runtime.has_large_pool() else list(compiled):
+            yield from group
+
+
+def compile_weight(batch: Batch) -> int:
+    """How long a program takes to compile, roughly: phases take longest, then questions."""
+    if isinstance(batch.algorithm, PhaseAlgorithm):
+        return 2
+    return int(batch.playing is not None or batch.algorithm.asks_key_terms)
 
 
 def describe_environment(devices: Sequence[jax.Device]) -> dict[str, Any]:

@@ -26,6 +26,7 @@ from jax.experimental import serialize_executable
 
 from fedbandit_jax import _files, _runtime
 from fedbandit_jax._parameters import Configured, static_fields
+from fedbandit_jax.clocks.variants import Variants
 from fedbandit_jax.engine.code import PLAIN, Reader, is_package
 
 LIMIT = 2 * 10**9  # bytes of all entries
@@ -45,7 +46,7 @@ _locks: dict[str, threading.Lock] = defaultdict(threading.Lock)  # by key, so th
 
 def compiled(
     jitted: Any,
-    configured: Sequence[Configured],
+    configured: Sequence[Configured | Variants],
     arrays: Sequence[Any],
     static: Mapping[str, Any],
     options: Mapping[str, Any] | None,
@@ -107,7 +108,7 @@ jax.monitoring.register_event_duration_secs_listener(_count_made)
 
 def identity(
     name: str,
-    configured: Sequence[Configured],
+    configured: Sequence[Configured | Variants],
     arrays: Sequence[Any],
     static: Mapping[str, Any],
     options: Mapping[str, Any] | None,
@@ -124,8 +125,11 @@ def identity(
     return "\n".join(map(str, parts))
 
 
-def code_and_words(configured: Configured) -> str | None:
+def code_and_words(configured: Configured | Variants) -> str | None:
     """Class, user-defined code, and static fields of an algorithm or world; None if they cannot be read as a text."""
+    if isinstance(configured, Variants):
+        codes = [code_and_words(learner) for learner in configured.learners]
+        return None if None in codes else "\n".join(["variants", *filter(None, codes)])
     reader = Reader()
     kind = type(configured)
     parts = [f"{kind.__module__}.{kind.__qualname__}"]

@@ -18,6 +18,7 @@ from jaxtyping import Array, Float, Int, Key, UInt32
 from fedbandit_jax import _checks
 from fedbandit_jax.clocks.base import MEANS, Algorithm, Trace
 from fedbandit_jax.clocks.rounds import RoundAlgorithm, context_of
+from fedbandit_jax.clocks.variants import Variants
 from fedbandit_jax.engine import executables
 from fedbandit_jax.engine.batches import Batch, clients_per_device, power_of_two_above
 from fedbandit_jax.worlds.problem import FederationDraw, draw_federation, sample_problem
@@ -43,6 +44,7 @@ class DeviceCatalog(NamedTuple):
     user_bound: Float[Array, ""]
     links: Int[Array, "A n"] | None = None  # key terms of the arms, padded with J, where the catalog knows them
     context: Any = None  # what a learner works out from all this, see `context_for_all`
+    playing: Int[Array, ""] | None = None  # which of several learners plays, where they share a program
 
 
 class LaneInputs(NamedTuple):
@@ -91,14 +93,15 @@ class Program:
         )
         self.algorithms, self.worlds = (
             jax.tree.map(lambda *values: np.asarray(values, batch.dtype)[cell_of_lane], *given)
-            for given in (batch.algorithms, batch.worlds)
+            for given in (batch.played, batch.worlds)
         )
         mesh = jax.make_mesh((len(devices),), ("lanes",), axis_types=(AxisType.Auto,), devices=list(devices))
         features: Any = (batch.catalog.arms, batch.catalog.key_terms, batch.catalog.users, batch.catalog.user_bound)
         shared = [DeviceCatalog(*features), batch.rounds if rounds is None else rounds]
         with self.precision():
             in_precision = jax.tree.map(lambda x: np.asarray(x, batch.dtype), shared)
-            in_precision[0] = in_precision[0]._replace(links=batch.catalog.links)
+            playing = None if batch.playing is None else np.int32(batch.playing)
+            in_precision[0] = in_precision[0]._replace(links=batch.catalog.links, playing=playing)
             self.everywhere = NamedSharding(mesh, PartitionSpec())
             self.catalog, self.rounds = jax.device_put(in_precision, self.everywhere)
         self.static: dict[str, Any] = {"mesh": mesh, "max_clients": batch.max_clients, "max_arms": batch.max_arms}
@@ -113,10 +116,15 @@ class Program:
         """What all lanes have in common, with what the learner works out from it: once, not for every chunk."""
         with self.precision():
             key_terms = np.asarray(self.batch.catalog.key_terms, self.batch.dtype)
-            context = context_for_all(self.batch.algorithm, key_terms, self.batch.catalog.links)
+            context = context_for_all(self.batch.played[0], key_terms, self.batch.catalog.links)
             return self.catalog._replace(context=jax.device_put(context, self.everywhere)), self.rounds
 
-    def of_lanes(self, lanes: np.ndarray) -> tuple[Algorithm, World, LaneInputs]:
+    @property
+    def pool(self) -> DeviceCatalog:
+        """What federations are drawn from."""
+        return self.catalog._replace(context=None, playing=None)
+
+    def of_lanes(self, lanes: np.ndarray) -> tuple[Algorithm | Variants, World, LaneInputs]:
         """What a chunk has lane by lane; a short one is padded by repeating its last lane, as shapes are fixed."""
         index = lanes[np.minimum(np.arange(self.chunk), len(lanes) - 1)]
         algorithms, worlds, inputs = jax.tree.map(lambda x: x[index], (self.algorithms, self.worlds, self.inputs))
@@ -126,7 +134,7 @@ class Program:
         """Arguments of `run_batch` for one chunk, whose federations are drawn."""
         algorithms, worlds, inputs = self.of_lanes(lanes)
         catalog, rounds = self.shared
-        drawn = self.draw(worlds, inputs, catalog._replace(context=None))
+        drawn = self.draw(worlds, inputs, self.pool)
         return algorithms, worlds, inputs, drawn, catalog, rounds
 
     def shapes(self) -> tuple:
@@ -134,7 +142,7 @@ class Program:
         algorithms, worlds, inputs = self.of_lanes(np.zeros(1, int))
         catalog, rounds = self.shared
         with self.precision():
-            drawn = jax.eval_shape(partial(draw_batch, **self.static), worlds, inputs, catalog._replace(context=None))
+            drawn = jax.eval_shape(partial(draw_batch, **self.static), worlds, inputs, self.pool)
         return algorithms, worlds, inputs, drawn, catalog, rounds
 
     def compile(self, budget: float = float("inf")) -> None:
@@ -164,10 +172,14 @@ class Program:
             fitting = int(self.chunk / self.num_devices * budget / self.memory)
             self.chunk = self.num_devices * max(1, min(fitting, self.chunk // self.num_devices - 1))
 
+    def take_over(self, other: "Program") -> None:
+        """Play by what was compiled for a program of an equal batch."""
+        self.executable, self.draw, self.chunk, self.memory = other.executable, other.draw, other.chunk, other.memory
+
     def compile_draw(self) -> None:
         """Compile what draws the federations; all algorithms that play as many lanes of one shape share it."""
         _, worlds, inputs = self.of_lanes(np.zeros(1, int))
-        arrays = inputs, self.shared[0]._replace(context=None)
+        arrays = inputs, self.pool
         options = compiler_options(self.platform)
         self.draw = executables.compiled(jitted(draw_batch, self.platform), (worlds,), arrays, self.static, options)
 
@@ -281,13 +293,13 @@ def _keys_of_block(
     return jax.random.key_data(jax.vmap(keys)(user, index))
 
 
-def context_for_all(algorithm: Algorithm, key_terms: np.ndarray, links: np.ndarray | None) -> Any:
+def context_for_all(algorithm: Algorithm | Variants, key_terms: np.ndarray, links: np.ndarray | None) -> Any:
     """The context of a learner, which is the same in all lanes; None if there is none, or lanes must see to it.
 
     It is worked out with hyperparameters that have a shape and no numbers, as these differ between lanes: a context
     that computes with them gets an error, and is left to the lanes.
     """
-    if not isinstance(algorithm, RoundAlgorithm):
+    if not isinstance(algorithm, RoundAlgorithm | Variants):
         return None
     unknown = jax.tree.map(lambda x: jax.ShapeDtypeStruct(np.shape(x), key_terms.dtype), algorithm)
     try:
@@ -297,7 +309,9 @@ def context_for_all(algorithm: Algorithm, key_terms: np.ndarray, links: np.ndarr
 
 
 @partial(jax.jit, static_argnums=0)
-def _context(learner: RoundAlgorithm, key_terms: Float[Array, "J d"], links: Int[Array, "A n"] | None) -> Any:
+def _context(
+    learner: RoundAlgorithm | Variants, key_terms: Float[Array, "J d"], links: Int[Array, "A n"] | None
+) -> Any:
     with jax.default_matmul_precision("highest"):
         context = context_of(learner, key_terms, links)
     if not all(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(context)):
@@ -356,7 +370,7 @@ def draw_batch(
 
 
 def run_batch(
-    algorithms: Algorithm,
+    algorithms: Algorithm | Variants,
     worlds: World,
     inputs: LaneInputs,
     drawn: FederationDraw,
@@ -373,7 +387,7 @@ def run_batch(
 
 
 def run_one(
-    algorithm: Algorithm,
+    algorithm: Algorithm | Variants,
     world: World,
     lane: LaneInputs,
     drawn: FederationDraw | None,
@@ -405,4 +419,7 @@ def run_one(
         drawn=drawn,
     )
     with jax.default_matmul_precision("highest"):  # GPUs and TPUs would round the factors of products to a few digits
+        if isinstance(algorithm, Variants):
+            assert catalog.playing is not None
+            return algorithm.run(play_key, problem, rounds, catalog.playing)
         return algorithm.run(play_key, problem, rounds)

@@ -17,7 +17,7 @@ from fedbandit_jax.algorithms.federated.fedconpe import FedConPE
 from fedbandit_jax.clocks.base import REGISTRY, Algorithm, is_column
 from fedbandit_jax.clocks.contracts import Shape, check_methods, check_own_world
 from fedbandit_jax.engine import processes
-from fedbandit_jax.engine.batches import Batch, clients_per_device, sharing_key, split_by_shape
+from fedbandit_jax.engine.batches import Batch, clients_per_device, share_programs, sharing_key, split_by_shape
 from fedbandit_jax.engine.cells import MAX_HORIZON, Cell, check_algorithms, make_cells, rounds_to_keep
 from fedbandit_jax.engine.code import is_package
 from fedbandit_jax.results.labels import fields_that_vary
@@ -81,6 +81,7 @@ class Sweep:
                 for cells in split_by_shape(group, self.runs_per_cell, at_once):
                     batch = Batch(catalog, cells, self.users, self.seeds, self.rounds(T), self.dtype_at(T))
                     found.append(batch)
+        share_programs(found)
         return found
 
     def settings_of_cells(self) -> list[dict[str, Any]]:

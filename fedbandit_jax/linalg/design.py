@@ -19,7 +19,7 @@ from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
 from fedbandit_jax import _checks
-from fedbandit_jax.linalg.portable import in_turn
+from fedbandit_jax.linalg.portable import by_device, in_turn
 
 
 class Design(NamedTuple):
@@ -135,7 +135,7 @@ def orthonormal(arms: Float[Array, "K d"], mask: Bool[Array, " K"]) -> tuple[Flo
     Eigenvalues of the Gram matrix would square the condition number, which float32 does not survive.
     """
     active = jnp.where(mask[:, None], arms, 0)
-    return lax.platform_dependent(active, cpu=pivoted_qr, default=alternating_qr)
+    return by_device(active, cpu=pivoted_qr, default=alternating_qr)
 
 
 def at_resolution(
@@ -344,7 +344,7 @@ def g_optimal_design(
 
     given = arms, mask, jnp.asarray(tol, arms.dtype)
     on_cpu = of_all if min(arms.shape) <= 2 * FEW else partial(in_turn, by_number)
-    return lax.platform_dependent(*given, cpu=on_cpu, default=of_all)
+    return by_device(*given, cpu=on_cpu, default=of_all)
 
 
 def first_few(mask: Bool[Array, " n"]) -> Int[Array, " few"]:

@@ -9,7 +9,7 @@ from jax import lax
 from jaxtyping import Array, Float, Int
 
 from fedbandit_jax.linalg.design import FEW, first_few, half_inverse, random_rotation, weighted_gram
-from fedbandit_jax.linalg.portable import any_lane, in_turn
+from fedbandit_jax.linalg.portable import any_lane, by_device, in_turn
 
 SECTIONS = 8  # into which an interval is divided at a time
 SAFE = 0.1  # of the spread of eigenvalues from which on some may not count: below, rounding cannot decide it
@@ -17,7 +17,7 @@ SAFE = 0.1  # of the spread of eigenvalues from which on some may not count: bel
 
 def least_eigenvalue(A: Float[Array, "d d"]) -> Float[Array, ""]:
     """Of a symmetric matrix, at a third of the cost of `eigh`, which also works out eigenvectors; NaN if it has one."""
-    return lax.platform_dependent(A, cpu=by_lapack, default=by_reflections)
+    return by_device(A, cpu=by_lapack, default=by_reflections)
 
 
 def by_lapack(A: Float[Array, "d d"]) -> Float[Array, ""]:
@@ -100,7 +100,7 @@ def eigenpairs_of_rows(
     def by_number(rows: Float[Array, "n d"], weights: Float[Array, " n"]) -> tuple:
         return lax.cond((weights > 0).sum() <= FEW, of_few, of_all, rows, weights)
 
-    return lax.platform_dependent(rows, weights, cpu=of_all if min(n, d) <= 2 * FEW else by_number, default=of_all)
+    return by_device(rows, weights, cpu=of_all if min(n, d) <= 2 * FEW else by_number, default=of_all)
 
 
 def with_null_space(
@@ -148,7 +148,7 @@ def least_squares(gram: Float[Array, "d d"], moment: Float[Array, " d"]) -> tupl
         )
 
     in_turns = partial(in_turn, by_factor)
-    return lax.platform_dependent(gram, moment, cpu=in_turns, default=by_eigenvalues)
+    return by_device(gram, moment, cpu=in_turns, default=by_eigenvalues)
 
 
 def least_counted(gram: Float[Array, "d d"]) -> float:

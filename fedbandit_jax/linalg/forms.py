@@ -6,7 +6,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float
 
-from fedbandit_jax.linalg.portable import VECTOR, in_turn
+from fedbandit_jax.linalg.portable import VECTOR, by_device, in_turn
 
 BLOCKS = 3  # of columns, at most: more products, of fewer columns, take longer
 COLUMNS = 24  # of a block, at least; widths are multiples of a vector
@@ -15,7 +15,7 @@ ROWS = 256  # whose quadratic forms an accelerator works out at once
 
 def quadratic_forms(rows: Float[Array, "n d"], matrix: Float[Array, "d d"]) -> Float[Array, " n"]:
     """x' A x of every row, A symmetric."""
-    return lax.platform_dependent(rows, matrix, cpu=_forms_by_blocks, default=_forms_at_once)
+    return by_device(rows, matrix, cpu=_forms_by_blocks, default=_forms_at_once)
 
 
 def _forms_at_once(rows: Float[Array, "n d"], matrix: Float[Array, "d d"]) -> Float[Array, " n"]:
@@ -46,7 +46,7 @@ def _forms_by_blocks(rows: Float[Array, "n d"], matrix: Float[Array, "d d"]) -> 
 
 def forms_of_columns(columns: Float[Array, "d n"], matrix: Float[Array, "d d"]) -> Float[Array, " n"]:
     """x' A x of every column, A symmetric; for columns that all runs of a batch share, such as key terms."""
-    return lax.platform_dependent(
+    return by_device(
         columns,
         matrix,
         cpu=lambda *given: in_turn(_forms_of_columns_by_halves, *given),

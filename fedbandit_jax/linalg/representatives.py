@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
-from fedbandit_jax.linalg.portable import any_lane, argmax, largest_of_lanes, matvec
+from fedbandit_jax.linalg.portable import any_lane, argmax, by_device, largest_of_lanes, matvec
 
 BLOCK = 8  # centres that a CPU compares with all rows at a time: few, as it takes no more blocks than there are centres
 COPY = 16  # roundings: of the norms of two rows, what their distance may be if one is a copy of the other
@@ -95,7 +95,7 @@ def cluster_centres(
     Clusters beyond n and those that have become empty are 0.
     """
     by_blocks, at_once = partial(_clusters_by_blocks, steps=steps), partial(_clusters_at_once, steps=steps)
-    return lax.platform_dependent(rows, mask, order, n, cpu=by_blocks, default=at_once)
+    return by_device(rows, mask, order, n, cpu=by_blocks, default=at_once)
 
 
 def _clusters_at_once(

@@ -175,10 +175,12 @@ def half_width_given_users(group: pd.DataFrame, metric: str) -> float:
 
 def share_interval(count: int, total: int, confidence: float = CONFIDENCE) -> tuple[float, float]:
     """The exact interval of a share, `count` of `total` (Clopper and Pearson)."""
-    from scipy.stats import binomtest  # here, as it is slow to import
+    from scipy.special import betaincinv  # here, as it is slow to import
 
-    found = binomtest(count, total).proportion_ci(confidence_level=confidence, method="exact")
-    return float(found.low), float(found.high)
+    tail = (1 - confidence) / 2
+    low = betaincinv(count, total - count + 1, tail) if count else 0.0
+    high = betaincinv(count + 1, total - count, 1 - tail) if count < total else 1.0
+    return float(low), float(high)
 
 
 def median_interval(units: np.ndarray, confidence: float = CONFIDENCE) -> tuple[float, float, float]:
@@ -186,13 +188,12 @@ def median_interval(units: np.ndarray, confidence: float = CONFIDENCE) -> tuple[
 
     The ends are NaN where even the least and the largest unit do not have the confidence: below six units, for 95 %.
     """
-    from scipy.stats import binom  # here, as it is slow to import
+    from scipy.special import bdtr  # here, as it is slow to import
 
     n = len(units)
     ordered = np.sort(units)
-    outside = int(binom.ppf((1 - confidence) / 2, n, 0.5))  # units that may be left out on either side
-    if binom.cdf(outside, n, 0.5) > (1 - confidence) / 2:
-        outside -= 1
+    below = bdtr(np.arange(n), n, 0.5)  # the chance that at most so many units are below the median of all users
+    outside = int((below <= (1 - confidence) / 2).sum()) - 1  # units that may be left out on either side
     if outside < 0:
         return float(np.median(units)), float("nan"), float("nan")
     return float(np.median(units)), float(ordered[outside]), float(ordered[n - 1 - outside])

@@ -37,7 +37,7 @@ def ask(target, *cases):
 def main(target, *cases):
     from fedbandit_jax.linalg import portable
 
-    portable.CUDA_ELSEWHERE = True
+    portable.ELSEWHERE = ("cuda",)
     chosen = TARGETS[target]
     print(json.dumps({case: alone(chosen, case) for case in cases}))
 

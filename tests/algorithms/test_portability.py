@@ -72,7 +72,7 @@ CALLS = re.compile(r"custom_call @\"?([\w.$]+)")
 @pytest.fixture(autouse=True)
 def forms_for_gpus(monkeypatch):
     """Programs are traced as where a GPU is."""
-    monkeypatch.setattr(portable, "CUDA_ELSEWHERE", True)
+    monkeypatch.setattr(portable, "ELSEWHERE", ("cuda", "tpu"))
 
 
 def cases():

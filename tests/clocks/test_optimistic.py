@@ -35,7 +35,7 @@ def played(monkeypatch):
         return interpreted(*given, interpret=True)
 
     def on_a_gpu():
-        monkeypatch.setattr(portable, "CUDA_ELSEWHERE", True)
+        monkeypatch.setattr(portable, "ELSEWHERE", ("cuda", "tpu"))
         monkeypatch.setattr(pulls, "fits", lambda arms, dim, dtype: True)  # of float64, too
         monkeypatch.setattr(pulls, "optimistic_pulls", kernel)
         monkeypatch.setattr(optimistic, "on_cuda", lambda fast, plain, *operands: fast(*operands))

@@ -71,6 +71,25 @@ def test_lanes_that_take_turns_do_what_they_do_side_by_side():
     assert "scan" in str(jax.make_jaxpr(jax.vmap(lambda i: portable.in_turn(rows, pool, i)))(index[:, 0]))
 
 
+def test_only_the_form_for_cpus_is_traced_where_there_is_nothing_else(monkeypatch):
+    traced = []
+
+    def form(name):
+        return lambda x: traced.append(name) or x
+
+    def play():
+        traced.clear()
+        jax.make_jaxpr(lambda x: portable.by_device(x, cpu=form("cpu"), default=form("default")))(1.0)
+        return set(traced)
+
+    assert play() == {"cpu"}
+    monkeypatch.setattr(portable, "ELSEWHERE", ("tpu",))
+    assert play() == {"cpu", "default"}
+    monkeypatch.setattr(portable, "ELSEWHERE", ())
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    assert play() == {"cpu", "default"}
+
+
 @pytest.mark.parametrize("absolute", [True, False])
 @pytest.mark.parametrize("J", [1, 100, portable.BLOCK, 3 * portable.BLOCK + 7])
 def test_the_largest_product_is_found_in_blocks_too(J, absolute, monkeypatch):
@@ -79,7 +98,7 @@ def test_the_largest_product_is_found_in_blocks_too(J, absolute, monkeypatch):
     products = np.asarray(rows) @ np.asarray(others).T
     expected = (np.abs(products) if absolute else products).argmax(axis=1)
     np.testing.assert_array_equal(jax.jit(portable.argmax_products, static_argnums=2)(rows, others, absolute), expected)
-    monkeypatch.setattr(jax.lax, "platform_dependent", lambda *operands, cpu, default: default(*operands))
+    monkeypatch.setattr(portable, "by_device", lambda *operands, cpu, default: default(*operands))
     np.testing.assert_array_equal(portable.argmax_products(rows, others, absolute), expected)
 
 
@@ -93,7 +112,7 @@ def test_only_what_is_outdated_is_made_anew(monkeypatch):
         return jax.vmap(jax.vmap(one))(outdated, old, x)
 
     np.testing.assert_array_equal(renew(), jnp.where(outdated, x + 1, -1))
-    monkeypatch.setattr(jax.lax, "platform_dependent", lambda *operands, cpu, default: default(*operands))
+    monkeypatch.setattr(portable, "by_device", lambda *operands, cpu, default: default(*operands))
     np.testing.assert_array_equal(renew(), x + 1)
 
 
