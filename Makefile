@@ -6,18 +6,25 @@ READY := $(VENV)/.ready
 OLDEST := .venv-oldest
 ACCELERATORS := .venv-accelerators
 
-.PHONY: run test test-oldest test-accelerators lint bench docs release clean
+.PHONY: run test test-all test-everything-here test-oldest test-accelerators lint bench docs release clean
 
 run: $(READY)
 	$(BIN)/fedbandit run $(ARGS)
 
+# Everything that guards the numbers.
 test: $(READY)
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not thorough" $(ARGS)
+
+# And what takes long and rarely breaks: whole pages, notebooks, processes, programs for accelerators, oldest releases.
+test-all: test-everything-here test-accelerators test-oldest
+
+test-everything-here: $(READY)
 	$(BIN)/python -m pytest -n 2 --dist worksteal $(ARGS)
 
 # The core of the suite with exactly the oldest releases that pyproject.toml allows.
 CORE := tests/linalg tests/worlds tests/clocks tests/algorithms tests/engine tests/results tests/cli
 test-oldest: $(OLDEST)/.ready
-	$(OLDEST)/bin/python -m pytest -n 2 --dist worksteal $(or $(ARGS),$(CORE))
+	$(OLDEST)/bin/python -m pytest -n 2 --dist worksteal -m "not thorough" $(or $(ARGS),$(CORE))
 
 # Programs compiled for GPUs and TPUs that are not here; ARGS=--table writes the table of their kernels anew.
 test-accelerators: $(ACCELERATORS)/.ready

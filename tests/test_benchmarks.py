@@ -309,6 +309,7 @@ def test_rival_designs_are_optimal():
 # ---- the whole
 
 
+@pytest.mark.thorough
 def test_every_suite_measures_something_and_the_file_tells_it(tmp_path):
     """In one test, as the suites share compiled programs."""
     said = []

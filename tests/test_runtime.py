@@ -9,6 +9,8 @@ import pytest
 
 from fedbandit_jax import _runtime
 
+pytestmark = pytest.mark.thorough
+
 ROOT = Path(_runtime.__file__).parents[1]
 LIMIT = 240  # seconds for what must finish, on a busy machine
 

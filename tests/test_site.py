@@ -49,6 +49,7 @@ def play(code, folder):
     return runpy.run_path(str(file), run_name="__main__")
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("registry")
 @pytest.mark.parametrize("page", [p for p in PAGES if blocks(p)], ids=lambda page: str(page.relative_to(DOCS)))
 def test_a_page_runs_from_top_to_bottom(page, tmp_path, monkeypatch):
@@ -138,6 +139,7 @@ def figures(hooks, tmp_path_factory):
     return drawn
 
 
+@pytest.mark.thorough
 def test_every_algorithm_has_a_figure(hooks, figures):
     own = {name for name, kind in fb.REGISTRY.items() if kind.__module__.startswith("fedbandit_jax.")}
     assert set(hooks.algorithms()) == own
@@ -172,6 +174,7 @@ def test_the_example_of_an_algorithm_runs(hooks, tmp_path, monkeypatch):
     assert (tmp_path / "regret.png").exists()
 
 
+@pytest.mark.thorough
 def test_an_algorithm_has_its_colour_on_every_card(hooks, figures):
     """A curve of the colour that the algorithm has in the order of all; those without one have the next."""
     assert set(hooks.COLOURED) < set(hooks.algorithms())

@@ -12,6 +12,8 @@ import fedbandit_jax as fb
 from fedbandit_jax.engine import program as engine
 from fedbandit_jax.linalg import portable
 
+pytestmark = pytest.mark.thorough
+
 THEORY = {"alpha": "theory"}
 PHASE_WORDS = ({"sigma": 0.1, "rounding": "unbiased"}, {"design_method": "frank-wolfe"}, {"design_method": "optax"})
 VARIANTS = {  # hyperparameters that make other programs: words, and None for a number

@@ -20,29 +20,23 @@ ALGORITHMS = [
     fb.FedConPE(exploration_scale=0.3),
     fb.FedLinPE(exploration_scale=0.3),
     fb.FedPE(alpha=0.5),
-    fb.FedPE(alpha="theory", enhanced=True),
     fb.LinPE(exploration_scale=0.3),
     fb.MACO(exploration_scale=0.3),
     fb.PLS(C=1.0),
     fb.LinUCB(),
-    fb.LinUCB(alpha="theory"),
     fb.ArmCon(),
     fb.ConUCB(),
     fb.CtoFConUCB(),
     fb.HierLinUCB(),
     fb.ConDuel(length=10),
     fb.ConLinUCB(strategy="BS"),
-    fb.ConLinUCB(strategy="MCR"),
-    fb.ConLinUCB(strategy="UCB"),
     fb.RelativeConUCB(),
     fb.SharedRelativeConUCB(variant="difference"),
     fb.GraphConUCB(),
     fb.CLiSK(),
-    fb.CLiSK(alpha="theory", R=0.5),
     fb.CLiME(c0=0.5, level=0.02, lam=0.5),
     fb.CLiSKME(c0=0.5, level=0.02, lam=0.5, checks="interval", interval=40),
     fb.SharedLinUCB(),
-    fb.SharedLinUCB(alpha="theory"),
     fb.DisLinUCB(D=3.0),
     fb.AsyncLinUCB(gamma=2.0),
     fb.FedLinUCB(alpha=0.3),
@@ -52,6 +46,20 @@ ALGORITHMS = [
     fb.HetoFedBandit(T0=20, D=3.0),
     fb.Uniform(),
 ]
+OTHER_WORDS = [
+    fb.FedPE(alpha="theory", enhanced=True),
+    fb.LinUCB(alpha="theory"),
+    fb.ConLinUCB(strategy="MCR"),
+    fb.ConLinUCB(strategy="UCB"),
+    fb.CLiSK(alpha="theory", R=0.5),
+    fb.SharedLinUCB(alpha="theory"),
+]
+
+
+def cases(wanted=lambda algorithm: True):
+    """Every algorithm once, and with other words where there is time."""
+    thorough = [pytest.param(algorithm, marks=pytest.mark.thorough) for algorithm in OTHER_WORDS if wanted(algorithm)]
+    return [*filter(wanted, ALGORITHMS), *thorough]
 
 
 def label(algorithm):
@@ -89,7 +97,7 @@ def play(algorithm, problem, key):
 # Fixtures of the whole module, so that the tests of one algorithm follow each other, and share its programs and runs.
 
 
-@pytest.fixture(scope="module", params=ALGORITHMS, ids=label)
+@pytest.fixture(scope="module", params=cases(), ids=label)
 def algorithm(request):
     return request.param
 
@@ -185,7 +193,7 @@ def test_a_run_in_a_padded_batch_is_the_run_alone(algorithm, alone, keys):
             np.testing.assert_allclose(in_batch.counts[name], count, rtol=1e-12, err_msg=name)
 
 
-@pytest.mark.parametrize("algorithm", [a for a in ALGORITHMS if a.independent_clients], ids=label, indirect=True)
+@pytest.mark.parametrize("algorithm", cases(lambda a: a.independent_clients), ids=label, indirect=True)
 def test_clients_played_apart_add_up(algorithm, alone, keys):
     """The engine plays clients that never meet one by one; `run` on the whole federation is the same."""
     together, parts = alone[0], []
@@ -207,7 +215,8 @@ def test_clients_played_apart_add_up(algorithm, alone, keys):
         np.testing.assert_array_equal(together.conversations, parts[0].conversations)
 
 
-@pytest.mark.parametrize("algorithm", [a for a in ALGORITHMS if not a.asks_key_terms], ids=label, indirect=True)
+@pytest.mark.thorough
+@pytest.mark.parametrize("algorithm", cases(lambda a: not a.asks_key_terms), ids=label, indirect=True)
 def test_who_does_not_ask_needs_no_key_terms(algorithm, setting, results):
     """It plays the same, to the bit, as nothing that it sees is another, without a word about what key terms span."""
     bare = fb.Catalog.from_arrays(CATALOG.arms, users=CATALOG.users, name="bare")

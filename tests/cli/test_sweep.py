@@ -161,6 +161,7 @@ fb.simulate(catalog, fb.Uniform(), clients=2, arms=7, horizon=300, users=2, chec
 """
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("way", ["shell", "python"])
 def test_compiled_programs_are_kept_for_the_next_process(tmp_path, way):
     file = written(tmp_path, SMALL.partition("[[algorithms]]")[0] + '[[algorithms]]\nname = "Uniform"\n')

@@ -10,6 +10,8 @@ from fedbandit_jax.clocks import messages, optimistic
 from fedbandit_jax.linalg import portable, pulls
 from tests.algorithms.test_portability import make_program
 
+pytestmark = pytest.mark.thorough
+
 ALONE = [
     fb.LinUCB(),
     fb.ArmCon(alpha="theory", delta=0.3),

@@ -19,6 +19,8 @@ import fedbandit_jax as fb
 from fedbandit_jax.engine import processes
 from tests.toml_files import DATA
 
+pytestmark = pytest.mark.thorough
+
 SWEEP = (
     """
 clients = [2, 3]

@@ -591,6 +591,7 @@ results.save(sys.argv[4])
 """
 
 
+@pytest.mark.thorough
 def test_kill_9_at_random_moments(tmp_path):
     """Started again until it is done, a sweep gives the table of one that was left alone, and plays no run twice."""
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}

@@ -158,6 +158,7 @@ def test_an_algorithm_of_ones_own_is_made_for_the_default_unless_it_says_more(no
             assert sentence.endswith(f", so {word} is not allowed")
 
 
+@pytest.mark.thorough
 @each_algorithm
 def test_the_wildest_world_that_is_claimed(name):
     """All fields at once: finite, regret that never falls, no more questions than rounds."""

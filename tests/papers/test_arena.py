@@ -56,6 +56,7 @@ def few(monkeypatch):
     monkeypatch.setattr(arena, "line_up", lambda: list(algorithms))
 
 
+@pytest.mark.thorough
 def test_the_arena(few, catalog, tmp_path):
     lines = []
     made = {"out": tmp_path, "size": TINY, "command": "fedbandit reproduce arena", "say": lines.append}

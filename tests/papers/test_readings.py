@@ -75,6 +75,7 @@ def catalogs(catalog):
     return {"mine": {"drawn": catalog, "unit": readings.with_norm(catalog, 1.0, catalog.name)}}
 
 
+@pytest.mark.thorough
 def test_played_and_judged(tiny, catalogs, tmp_path, traced):
     """Against the same experiment played by itself; again, nothing is computed."""
     said = []
@@ -141,6 +142,7 @@ def test_played_and_judged(tiny, catalogs, tmp_path, traced):
         readings.play_readings(catalogs, **made | {"out": tmp_path / "new", "size": dataclasses.replace(TINY, users=5)})
 
 
+@pytest.mark.thorough
 def test_the_command(tiny, catalog, tmp_path, monkeypatch):
     monkeypatch.setattr(readings, "QUICK_CHOICES", FEW | {"baselines": ("released",)})
     monkeypatch.setattr("fedbandit_jax.cli.reproduce.console", Console(width=200))

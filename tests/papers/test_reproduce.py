@@ -18,6 +18,8 @@ from fedbandit_jax.papers.reproduce import QUICK, Size, affordable_seeds, precis
 from fedbandit_jax.results import statistics
 from tests.frames import made_of, runs
 
+pytestmark = pytest.mark.thorough
+
 TINY = Size(users=2, seeds=2, trials=2, tuning_users=2)
 WHOLE = ("command", "created", "versions", "devices", "quick", "settings", "parts", "tuned")
 

@@ -142,6 +142,7 @@ def test_the_lemma_is_refuted_by_one_phase():
 # ---------------------------------------------------------------------------------------------------- on real runs
 
 
+@pytest.mark.thorough
 def test_the_checks_run(tmp_path, monkeypatch):
     """Small, and from what is there the second time."""
     monkeypatch.setattr(checks, "HARD_HORIZON", 2**10)

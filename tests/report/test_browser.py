@@ -13,6 +13,8 @@ from selenium.webdriver.support.ui import Select, WebDriverWait
 from fedbandit_jax.report import contents as report
 from tests.reports import reproduction
 
+pytestmark = pytest.mark.thorough
+
 DRIVER = shutil.which("chromedriver")
 BROWSER = shutil.which("chromium") or shutil.which("google-chrome")
 FLAGS = (
