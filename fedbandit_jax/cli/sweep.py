@@ -72,10 +72,12 @@ def sweep(
             show_summary(results)
         results.summary(columns="all").to_csv(folder / "summary.csv", index=False)
         told = results.settings
+        share = f"{told['padding_share']:.0%}"
+        padding = "" if share == "0%" else f" Padding took {share} of the play, and saved programs."
         tell.say(
             f"{checked.num_cells} cells, {checked.num_runs} runs: {told['runs_computed']} computed in "
             f"{told['run_seconds']:.1f} s after {told['compile_seconds']:.1f} s of compilation, {told['runs_found']} "
-            f"found. Padding took {told['padding_share']:.0%} of the play, and saved programs. They are in {folder}",
+            f"found.{padding} They are in {folder}",
             event="done",
             out=str(folder),
             cells=checked.num_cells,

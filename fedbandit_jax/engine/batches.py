@@ -13,13 +13,15 @@ import numpy as np
 
 from fedbandit_jax import _checks
 from fedbandit_jax.clocks.base import Algorithm
+from fedbandit_jax.clocks.phases import PhaseAlgorithm
 from fedbandit_jax.clocks.schedule import NEVER
 from fedbandit_jax.clocks.variants import Variants, member_of, rounds_of
 from fedbandit_jax.engine.cells import Cell
 from fedbandit_jax.engine.code import is_package
 from fedbandit_jax.worlds.catalog import Catalog
 
-CHUNKS_TO_COMPILE = 32  # a program takes about as long to compile as a device needs for so many of its chunks
+CHUNKS_TO_COMPILE = 32  # a program takes about as long to compile as a device needs for so many of its chunks,
+ROUNDS_OF_CHUNKS = 6000  # of so many rounds each; phases cost the same however long they are
 ACCELERATOR_LANES = 2**14  # most clients side by side on one GPU or TPU: more hide no more of the launches
 ACCELERATOR_MEMORY = 8 * 10**9  # bytes of one that does not tell
 CLIENT_SIZE = 32  # numbers that a client takes at most on an accelerator, in those of its arms and a d x d matrix
@@ -178,7 +180,9 @@ def split_by_shape(cells: Sequence[Cell], runs_per_cell: int, clients_per_device
         lanes[place] = max(lanes.get(place, 0), runs_per_cell * (cell.clients if alone else 1))
     count = np.bincount([place[0] for place in lanes], weights=list(lanes.values()), minlength=len(sizes))
 
-    compiling = CHUNKS_TO_COMPILE * clients_per_device * sizes[:, 1].max()
+    by_phases, T = isinstance(cells[0].algorithm, PhaseAlgorithm), max(cell.horizon for cell in cells)
+    chunks = CHUNKS_TO_COMPILE * (1 if by_phases else ROUNDS_OF_CHUNKS / T)
+    compiling = chunks * clients_per_device * sizes[:, 1].max()
     joined = np.arange(len(sizes))  # the program of each shape
     while len(sizes) > 1:
         work = count * sizes.prod(axis=1)

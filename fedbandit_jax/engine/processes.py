@@ -63,8 +63,10 @@ def join(coordinator: str | None = None, processes: int | None = None, process: 
         if devices:  # a process of SLURM or MPI has a GPU of its own
             for name in ("jax_cuda_visible_devices", "jax_rocm_visible_devices"):
                 jax.config.update(name, ",".join(map(str, devices)))
-    if coordinator is None or not coordinator.rpartition(":")[2].isdecimal():
-        _checks.fail("coordinator", coordinator, "it must be HOST:PORT of process 0, as no SLURM or MPI job tells it")
+    port = coordinator.rpartition(":")[2] if isinstance(coordinator, str) else ""
+    if not port.isdecimal() or not 0 < int(port) < 2**16:
+        allowed = "it must be HOST:PORT of process 0, with a port below 65536, as no SLURM or MPI job tells it"
+        _checks.fail("coordinator", coordinator, allowed)
     processes = _checks.whole("processes", processes)
     _group = Group(str(coordinator), processes, _checks.whole("process", process, 0, processes - 1))
 

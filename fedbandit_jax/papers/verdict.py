@@ -170,7 +170,7 @@ def apart(found: Mapping[str, Any] | pd.Series, other: str) -> str:
         told += f" [{ends[0]:,.1f}, {ends[1]:,.1f}]"
     elif found["note"]:
         told += f" ({found['note']})"
-    return f"{told}, lower for {share_in_words(found, 'users')}"
+    return f"{told}, lower for {share_in_words(found, found['unit'])}"
 
 
 def judge_accuracy(experiment: Experiment, results: Results, confidence: float = statistics.CONFIDENCE) -> Row:

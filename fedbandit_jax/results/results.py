@@ -85,7 +85,8 @@ class Results:
             interval: "t" is mean ± t s / sqrt(U) of the U users' means. "auto" is that too where users are alike or
                 fewer than five; the more they differ, the longer the side on which extreme users may be missing. It
                 gives no interval (NaN) where a few users carry most of the mean, as none could be trusted: `note` says
-                so. "log" is the t-interval of the mean's logarithm, by the jackknife.
+                so, also beside the intervals of "t" and "log". "log" is the t-interval of the mean's logarithm, by the
+                jackknife.
             columns: "few" are the label, what varies, count, mean, low and high, and if some mean has no interval also
                 the median over users, `median_low` and `median_high`, which hold the median of all users whatever
                 their distribution (from six users on), and `note`. "all" are these, every setting and the standard
@@ -103,7 +104,7 @@ class Results:
         confidence = _checks.real("confidence", confidence, 0, 1, "()")
         groups = self.final().groupby(self.setting_columns(), dropna=False, sort=False)
         found = groups.apply(lambda g: statistics.mean_interval(g, metric, interval, confidence), include_groups=False)
-        more = groups.apply(lambda g: statistics.median_and_note(g, metric, interval, confidence), include_groups=False)
+        more = groups.apply(lambda g: statistics.median_and_note(g, metric, confidence), include_groups=False)
         few = [c for c in found if c != "sd"] + (list(more) if more["note"].any() else [])
         told = [*selection.told_settings(self._curves, columns), *(few if columns == "few" else [*found, *more])]
         return Table(found.astype({"count": int}).join(more).reset_index()[told])
@@ -128,7 +129,8 @@ class Results:
         """Fitted p of final metric = factor * parameter^p, with a 95 % or other interval, for each label and place.
 
         A hyperparameter that is swept leaves the label: FedConPE N=1 and FedConPE N=2 are FedConPE. The interval is a
-        t-interval over users, by the jackknife, with as many degrees of freedom as users count.
+        t-interval over users, by the jackknife, with as many degrees of freedom as users count. Where a few users carry
+        a mean there may be none (NaN), and `note` says so.
         """
         _checks.choice("metric", metric, self.metrics)
         confidence = _checks.real("confidence", confidence, 0, 1, "()")
@@ -142,7 +144,8 @@ class Results:
             if label in (None, name):
                 place = {c: group[c].iloc[0] for c in statistics.places(group) if c != parameter}
                 rows.append({"label": name} | place | statistics.power_law(group, parameter, metric, confidence))
-        return pd.DataFrame(rows)
+        table = pd.DataFrame(rows)
+        return table if len(table) and table["note"].any() else table.drop(columns="note", errors="ignore")
 
     @property
     def metrics(self) -> list[str]:

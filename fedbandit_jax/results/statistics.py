@@ -208,11 +208,11 @@ def mean_interval(
     return pd.Series({"count": len(group), "mean": mean, "sd": group[metric].std(), "low": low[0], "high": high[0]})
 
 
-def median_and_note(group: pd.DataFrame, metric: str, interval: str, confidence: float = CONFIDENCE) -> pd.Series:
-    """The median over users with its interval, and why the mean has none ("" if it has one)."""
+def median_and_note(group: pd.DataFrame, metric: str, confidence: float = CONFIDENCE) -> pd.Series:
+    """The median over users with its interval, and why no interval of the mean can be trusted ("" if one can)."""
     units = interval_units(group.set_index("user")[[metric]])
     median, low, high = median_interval(units[:, 0], confidence)
-    note = too_few(units, what=unit_name(group)) if interval == "auto" else ""
+    note = too_few(units, what=unit_name(group))
     return pd.Series({"median": median, "median_low": low, "median_high": high, "note": note})
 
 
@@ -230,7 +230,8 @@ def paired(pairs: pd.DataFrame, confidence: float = CONFIDENCE) -> dict[str, Any
         their ratio, `low` and `high`: a point if the first is 0 in every run, NaN if too few users carry a mean, which
         `note` then says. `difference`: of the means. `better`, `worse`: for how many users the first is less, and
         more; with the exact interval of the share of users for which it is less, `better_low` and `better_high`.
-        `typical_below`: how many percent below for a typical user, by the ratio of geometric means.
+        `typical_below`: how many percent below for a typical user, by the ratio of geometric means. `unit`: "users", or
+        "seeds" where one user plays.
     """
     units = interval_units(pairs)
     ours, theirs = units.mean(axis=0)
@@ -250,6 +251,7 @@ def paired(pairs: pd.DataFrame, confidence: float = CONFIDENCE) -> dict[str, Any
         "difference_high": ours - theirs + half if not note else float("nan"),
         **better_for(units, confidence),
         **typical_below(units, confidence),
+        "unit": unit_name(pairs),
         "note": note,
     }
 
@@ -280,11 +282,11 @@ def quantile_table(table: pd.DataFrame, keys: Sequence[str], metric: str, levels
     return found.rename(columns=lambda level: f"q{100 * level:g}").rename_axis(columns=None).reset_index()
 
 
-def power_law(table: pd.DataFrame, parameter: str, metric: str, confidence: float = CONFIDENCE) -> dict[str, float]:
+def power_law(table: pd.DataFrame, parameter: str, metric: str, confidence: float = CONFIDENCE) -> dict[str, Any]:
     """Least squares of log(mean) = log(factor) + exponent log(parameter), with the exponent's interval.
 
     The interval is of the users and seeds that all values of the parameter share. NaN where a value or a mean is not
-    positive.
+    positive, or where too few users carry a mean: `note` says so.
     """
     nothing = dict.fromkeys(("exponent", "low", "high", "factor"), float("nan"))
     runs = table.assign(**{parameter: table[parameter].astype(float)})
@@ -292,14 +294,20 @@ def power_law(table: pd.DataFrame, parameter: str, metric: str, confidence: floa
     at = runs.columns.to_numpy(float)
     means = np.nanmean(interval_units(runs), axis=0)
     if len(at) < 2 or at.min() <= 0 or not means.min() > 0:
-        return {"points": len(at), **nothing}
+        return {"points": len(at), **nothing, "note": ""}
     weights = slope_weights(at)
     exponent = float(weights @ np.log(means))
     factor = float(np.exp(np.log(means).mean() - exponent * np.log(at).mean()))
     common = runs.dropna()
     arms = log_ends(interval_units(common), weights, confidence) if len(common) else (np.nan, np.nan)
     low, high = (exponent + float(arm) for arm in arms)
-    return {"points": len(at), "exponent": exponent, "low": low, "high": high, "factor": factor}
+    note = "" if np.isfinite(low) or not len(common) else too_few_at(common, parameter)
+    return {"points": len(at), "exponent": exponent, "low": low, "high": high, "factor": factor, "note": note}
+
+
+def too_few_at(runs: pd.DataFrame, parameter: str) -> str:
+    """Why the means at some values of a parameter, a column each, have no interval."""
+    return too_few(interval_units(runs), [f"{parameter}={show(value)}" for value in runs], unit_name(runs))
 
 
 def slope_weights(at: np.ndarray) -> np.ndarray:

@@ -109,6 +109,10 @@ def test_one_shape_unless_padding_costs_more_than_compiling(catalog):
     assert sum(map(len, many)) == 6
     assert set().union(*many) == set(sizes)
     assert len(programs(10**6)) == 6
+    # Long rounds cost more to pad than short ones, and compile no longer; phases cost the same however long they are.
+    for algorithm, longer in ((fb.DisLinUCB(), 2), (fb.FedConPE(), 1)):
+        cells = [cells_of(catalog, algorithm, clients=[3, 12], horizon=T) for T in (6000, 600_000)]
+        assert [len(split_by_shape(part, 500, 160)) for part in cells] == [1, longer]
     # Clients that play alone are lanes of one client each: their number is no reason for padding.
     cells = cells_of(catalog, fb.LinUCB(), clients=[3, 12, 15], arms=[5, 50])
     assert [len(part) for part in split_by_shape(cells, 10**6, 32)] == [3, 3]

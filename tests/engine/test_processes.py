@@ -208,6 +208,10 @@ def test_processes_that_do_not_come_are_missed():
     [
         ((None, None, None), "coordinator=None is not allowed: it must be HOST:PORT of process 0"),
         (("here", 2, 0), "coordinator='here' is not allowed: it must be HOST:PORT"),
+        (
+            ("here:65536", 2, 0),
+            "coordinator='here:65536' is not allowed: it must be HOST:PORT of process 0, with a port",
+        ),
         (("here:1", 2, 2), "process=2 is not allowed: it must be a whole number of at least 0 and at most 1"),
     ],
 )

@@ -169,7 +169,7 @@ def test_percent_below_every_baseline(name, ours, noise, word):
     ],
 )
 def test_how_far_apart(values, text):
-    found = dict(zip(("percent_below", "low", "high"), values, strict=True)) | {"note": ""}
+    found = dict(zip(("percent_below", "low", "high"), values, strict=True)) | {"note": "", "unit": "users"}
     counted = {"better": 9, "worse": 1, "better_low": 0.555, "better_high": 0.997}
     assert verdict.apart(found | counted, "X") == f"{text}, lower for 9 of 10 users [0.56, 1.00]"
 

@@ -185,7 +185,9 @@ def test_summary_says_where_it_has_no_interval():
     assert table.loc["wild", ["median", "median_low", "median_high"]].tolist() == [2, 2, 300]
     assert table.loc["calm", "note"] == ""
     assert table.loc["calm", "low"] < 100 < table.loc["calm", "high"]
-    assert (results.summary(interval="t", columns="all")["note"] == "").all()
+    of_t = results.summary(interval="t").set_index("label")
+    assert of_t.loc["wild", "note"] == "too few users: 1 of 6 carries half"
+    assert np.isfinite(of_t.loc["wild", "high"]), "an interval that was asked for is there, beside the note"
     one = made_of(runs("one", [[1.0, 1.0, 1.0, 1.0, 1.0, 90.0]])).summary().iloc[0]
     assert one["note"] == "too few seeds: 1 of 6 carries half"
 
@@ -426,6 +428,19 @@ def test_the_exponent_by_hand():
     assert [found["low"], found["high"]] == pytest.approx([slope - half + min(shift, 0), slope + half + max(shift, 0)])
     wide = results.exponent("clients", confidence=0.99).iloc[0]
     assert wide["low"] < found["low"] < found["high"] < wide["high"]
+
+
+def test_an_exponent_says_why_it_has_no_interval():
+    """At M = 2 one of six users carries half of the regret, at M = 8 all are alike."""
+    wild = np.full((6, 2), 2.0)
+    wild[3] = 300.0
+    rows = runs("wild", wild, clients=2) + runs("wild", 100 + NORMAL[:6, :2], clients=8)
+    calm = runs("calm", 100 + NORMAL[:6, :2], clients=2) + runs("calm", 200 + NORMAL[:6, :2], clients=8)
+    table = made_of(rows + calm).exponent("clients").set_index("label")
+    assert table.loc["wild", "note"] == "too few users: 1 of 6 carries half of clients=2"
+    assert table.loc["wild", ["low", "high"]].isna().all()
+    assert table.loc["calm", "note"] == ""
+    assert "note" not in made_of(calm).exponent("clients")
 
 
 def test_a_swept_hyperparameter_makes_one_line():

@@ -44,8 +44,8 @@ class CLiME(LinUCB):
     All directions of a check come from one eigendecomposition, before its first question. `level` is l, the paper's
     exploration level alpha, below c0^2/d; None is half of that. Then it asks less than one question a round, level d /
     c0^2, taken over the run. c0 is the least |k.v| that the key terms offer every unit v; None is the catalog's
-    `realised_C`. A level of 0.05 is at the edge in ten dimensions, as it needs c0 > 0.707: where the key terms offer
-    0.693, c0^2/d is 0.048 and level=0.05 is refused.
+    `realised_C`. A level of 0.05, the public setting, is at the edge in ten dimensions, as it needs c0 > 0.707: where
+    the key terms offer 0.693, c0^2/d is 0.048 and level=0.05 is refused.
 
     `checks` says when: "exponential", in rounds 1, 2, 4, 8 and so on; "interval", every `interval` rounds;
     "continuous", in every round, at the cost of an eigendecomposition each. alpha is LinUCB's: a constant or "theory",
