@@ -128,6 +128,25 @@ def test_a_damaged_file_is_named_or_changes_nothing(written, stored, tmp_path, k
     assert named > 120
 
 
+@pytest.mark.thorough
+@pytest.mark.parametrize("kind", ["sweep", "saved"])
+def test_no_byte_is_read_differently(written, tmp_path, kind):
+    """2,000 bytes with other values, over every file of a folder."""
+    folder = tmp_path / "copy"
+    shutil.copytree(written / kind, folder)
+    content, wanted, rng, named = contents(folder), load(folder), random.Random(1), 0
+    names = sorted(content)
+    for i in range(2000):
+        name = names[i % len(names)]
+        damaged = bytearray(content[name])
+        damaged[rng.randrange(len(damaged))] ^= rng.randrange(1, 256)
+        put(folder, content | {name: bytes(damaged)})
+        noticed = check(load, folder, wanted, {name})
+        assert noticed or name == "SHA256SUMS"
+        named += noticed
+    assert named > 1900
+
+
 def test_a_list_of_checksums_is_one_that_other_programs_read(written):
     for kind in ("sweep", "saved"):
         sums = _files.read_sums(written / kind)
