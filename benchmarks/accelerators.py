@@ -217,7 +217,7 @@ def time_of(least: dict[str, float]) -> float:
 
 
 def _matrices(text: str) -> tuple[str, float, int, int, float] | None:
-    """Of a call such as `cusolver_syevd_ffi f32[409,10,50,50]`: routine, share of the rate, rows, columns, how many."""
+    """Routine, share of the rate, rows, columns and count of a call such as `cusolver_syevd_ffi f32[409,10,50,50]`."""
     name, _, shape = text.partition(" ")
     dims = [int(n) for n in re.findall(r"\d+", shape.partition("[")[2])]
     found = next((entry for key, entry in ROUTINES.items() if key in name), None)
@@ -225,7 +225,7 @@ def _matrices(text: str) -> tuple[str, float, int, int, float] | None:
 
 
 def _round_flops(text: str) -> float:
-    """Of the rounds that a kernel plays side by side, by the shape of their arms, padded to powers of two."""
+    """Operations of the rounds that a kernel plays side by side, from their arms' shape, padded to powers of two."""
     *clients, K, d = [int(n) for n in re.findall(r"\d+", text.partition("[")[2])]
     K, d = (1 << (n - 1).bit_length() for n in (K, d))
     return math.prod(clients) * (5 * d * d + 2 * d * K + 12 * K)  # V^-1 x, the new V^-1; X u; scores and their update

@@ -183,7 +183,7 @@ class _Reader:
         return loop
 
     def _turns(self, x: Instruction, around: dict[str, Instruction]) -> int | None:
-        """Of a loop: as the compiler tells or, if it does not, as for TPUs, of a counter that goes up by one."""
+        """Turns of a loop: from the compiler or, for TPUs, which do not say, from a counter that goes up by one."""
         if told := re.search(r'known_trip_count":\{"n":"(\d+)"', x.rest):
             return int(told[1])
         condition, body = (self.computations[x.attribute(part) or ""] for part in ("condition", "body"))

@@ -37,7 +37,7 @@ class Machine(NamedTuple):
     l2: int
 
     def bytes_a_second(self, working_set: float) -> float:
-        """Of the smallest measured size that holds the working set; of the largest if none does."""
+        """Bandwidth at the smallest measured size that holds the working set; at the largest if none does."""
         return self.bandwidth[min((s for s in self.bandwidth if s >= working_set), default=max(self.bandwidth))]
 
 

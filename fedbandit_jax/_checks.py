@@ -273,7 +273,7 @@ def missing(value: Any, what: str) -> FileNotFoundError:
 
 @contextmanager
 def reasons(name: str, value: Any, kind: type[Exception] = OSError) -> Iterator[None]:
-    """An error of the system about a path becomes a sentence; one that says who else uses it is one already."""
+    """Re-raise OSErrors about a path as one readable message; lock errors pass through."""
     try:
         yield
     except BlockingIOError:

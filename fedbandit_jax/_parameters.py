@@ -1,4 +1,4 @@
-"""What algorithms and worlds have in common: fields that declare what they may be, and numbers that are traced."""
+"""Base of Algorithm and World: validated dataclass fields as a pytree (numbers are leaves, words static)."""
 
 import dataclasses
 import inspect

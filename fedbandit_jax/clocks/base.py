@@ -97,7 +97,7 @@ class Algorithm(Configured):
     needs: ClassVar[str] = "it draws rewards itself, with means x.theta and Gaussian noise"
 
     def plays_in(self, world: World) -> bool:
-        """Does a world of one's own have what it takes?"""
+        """True if the algorithm can play in this user-defined world."""
         return world.stationary and world.linear and type(world).reward is World.reward
 
     def steps(self, *, dim: int, clients: int, arms: int, horizon: int, noise: float) -> int:

@@ -102,7 +102,7 @@ class Questions:
         return cls(count, stage, round, t, first, client.term_mask, expected)
 
     def key(self, i: Number) -> Key[Array, ""]:
-        """Of a random choice of what to ask."""
+        """PRNG key for choosing what question i is about."""
         return fold_in(fold_in(self._stage.question_key, self._first + i), 1)  # not its answer's
 
     def answer(self, i: Number, x: Float[Array, " d"], n: Real | None = None) -> Float[Array, ""]:

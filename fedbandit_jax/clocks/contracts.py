@@ -28,9 +28,9 @@ TWO_ARMS = "the two arms of a duel, an array of two integers"
 
 
 class Shape(NamedTuple):
-    """Of a program: M clients, K arms, J key terms, d dimensions, P checkpoints, and its precision.
+    """Sizes of a program: M clients, K arms, J key terms, d dimensions, P checkpoints; and its precision.
 
-    n is how many key terms an arm has at most, None where nobody knows.
+    n is the most key terms that an arm carries, None where the catalog has no weights.
     """
 
     M: int

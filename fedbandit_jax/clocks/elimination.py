@@ -126,7 +126,7 @@ class PhaseElimination(PhaseAlgorithm, abstract=True):
         return phase
 
     def radius(self, problem: Problem, clock: Clock) -> Float[Array, ""]:
-        """Of the estimate's confidence in a phase; arms twice as far behind the best are dropped."""
+        """Confidence radius of a phase's estimate; arms more than twice this behind the best are dropped."""
         raise NotImplementedError
 
     def pulls_in_all(self, problem: Problem, clock: Clock) -> Float[Array, ""]:

@@ -308,5 +308,5 @@ def receive(
 
 
 def where_client(mask: Bool[Array, " M"], new: Any, old: Any) -> Any:
-    """Of pytrees with an axis M, one or the other of each client."""
+    """`jnp.where` per client, over pytrees with a leading axis M."""
     return jax.tree.map(lambda a, b: jnp.where(mask.reshape(-1, *[1] * (a.ndim - 1)), a, b), new, old)

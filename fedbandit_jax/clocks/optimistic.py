@@ -5,7 +5,7 @@ learns by `regression.pull`. Of the state its `radius` must read `observations` 
 are known before it. Rewards must be those of World, and their means stay as they are.
 
 Clients of a federation play in kernels of their own, each until it has a message itself. The first of them ends the
-stretch for all, and those who have played on play again from its start, as far as that.
+stretch for all; clients that ran past it are replayed up to that round.
 """
 
 from collections.abc import Callable
@@ -112,7 +112,7 @@ class Federated(NamedTuple):
     columns: Float[Array, "M d K"]  # their arms
 
     def radii(self, member: Any) -> Float[Array, " BLOCK"]:
-        """Of a client's next rounds."""
+        """Confidence radii of the client's next BLOCK rounds."""
 
         def after(n: Float[Array, ""]) -> Float[Array, ""]:
             counted = unknown(member.ridge)._replace(observations=member.ridge.observations + n)

@@ -152,7 +152,7 @@ def draw_for_clients(key: Key[Array, ""], problem: Problem, clock: Clock) -> Ran
 
 
 def sums_of_rewards(problem: Problem, pulls: Float[Array, "M K"], random: Randomness) -> Float[Array, "M K"]:
-    """Of every client's pulls of every arm."""
+    """Sum of the rewards of every client's pulls, arm by arm."""
 
     def of_client(pulls: Float[Array, " K"], means: Float[Array, " K"], random: Randomness) -> Float[Array, " K"]:
         pull_key = None if random.keys is None else random.keys[0]

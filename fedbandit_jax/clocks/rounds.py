@@ -64,7 +64,7 @@ class RoundAlgorithm(Algorithm, abstract=True):
 
     independent_clients: ClassVar[bool] = True
     passes_messages: ClassVar[bool] = False  # at rounds that its state decides, see clocks/federation.py
-    # Its `exchange` changes nothing where no message is due: the clock need not see to it, which takes a copy.
+    # True if `exchange` is a no-op for runs without a due message; the loop then skips a masking copy.
     minds_who_is_due: ClassVar[bool] = False
     asks_every_round: ClassVar[bool] = False
     asks_as_it_likes: ClassVar[bool] = False
@@ -280,7 +280,7 @@ def play_rounds(
         stage = stage._replace(uniform=())
     dtype = checkpoints.dtype
     stops = checkpoints.astype(jnp.int32)
-    # Those who have come less often than others of a batch play on, and nobody looks.
+    # Lanes with fewer arrivals keep stepping until the longest lane ends; their extra rounds are discarded.
     last = stops[-1] if came is None else largest_of_lanes(came[-1])
 
     def one_round(t: Int[Array, ""], state: Any, seen: Any, drawn: Any) -> tuple[Any, Any, Info]:

@@ -26,7 +26,7 @@ class Schedule:
     rounds: tuple[int, ...]
     growth: tuple[int, ...]
     every: int = 0  # instead of rounds: more questions every so many
-    # The name tells these, and what is printed tells a run from others.
+    # Left out of repr, which is part of the run ID: `name` already encodes them.
     count: int = field(default=1, repr=False)  # so many more
     after: int = field(default=0, repr=False)  # the rounds that do not count
 

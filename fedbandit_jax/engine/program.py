@@ -296,8 +296,8 @@ def _keys_of_block(
 def context_for_all(algorithm: Algorithm | Variants, key_terms: np.ndarray, links: np.ndarray | None) -> Any:
     """The context of a learner, which is the same in all lanes; None if there is none, or lanes must see to it.
 
-    It is worked out with hyperparameters that have a shape and no numbers, as these differ between lanes: a context
-    that computes with them gets an error, and is left to the lanes.
+    Traced with abstract hyperparameters; if the context needs their values, tracing fails and each lane computes its
+    own.
     """
     if not isinstance(algorithm, RoundAlgorithm | Variants):
         return None

@@ -58,7 +58,7 @@ class NotFiniteError(FloatingPointError):
 class Store:
     """Finished runs in memory; used with `with`.
 
-    Runs are known by their rows in the sweep's table of runs. Those that are not finite are not kept, but named.
+    Runs are identified by their rows in the sweep's table of runs. Non-finite runs are dropped and listed in the error.
     """
 
     place = "the error's `results`"
@@ -104,7 +104,7 @@ class Store:
         """All are done, and on disk if there is a folder."""
 
     def what_is_kept(self) -> str:
-        """Of a sweep that was stopped."""
+        """What a stopped sweep leaves behind, for its error message."""
         return "without out= nothing is kept"
 
     def batch_of(self, rows: np.ndarray) -> Batch:

@@ -85,7 +85,7 @@ class Sweep:
         return found
 
     def settings_of_cells(self) -> list[dict[str, Any]]:
-        """Of every catalog and cell: where it plays, and its hyperparameters."""
+        """Setting and hyperparameters of every cell, once for each catalog."""
         worlds = {id(cell.world): content_of(cell.world) for cell in self.cells}
         varying = fields_that_vary(list(worlds.values()))
         return [
@@ -195,7 +195,7 @@ def check_own_worlds(sweep: Sweep) -> None:
 
 
 def shape_of(sweep: Sweep, catalog: Catalog, cells: Sequence[Cell]) -> Shape:
-    """Of a program."""
+    """Shapes of the program that plays these cells."""
     algorithm, T = cells[0].algorithm, cells[0].horizon
     return Shape(
         M=1 if algorithm.independent_clients else max(cell.clients for cell in cells),

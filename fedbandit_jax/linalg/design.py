@@ -25,12 +25,12 @@ from fedbandit_jax.linalg.portable import by_device, in_turn
 class Design(NamedTuple):
     weights: Float[Array, "*M K"]  # pi, zero off the mask
     value: Float[Array, ""]  # g(pi) of the arms as given, from a fresh factorisation of V(pi)
-    rank: Int[Array, ""]  # r, of what is told apart: see RESOLUTION
+    rank: Int[Array, ""]  # numerical rank of the active arms; cutoff RESOLUTION
     iterations: Int[Array, ""]
 
 
 RESOLUTION = {"float32": 1e-5, "float64": 1e-10}  # directions of which arms have less do not take part in a design
-LEAST_SHARE = 1e-3  # of the largest weight: whoever pays for every arm of a design does without those below
+LEAST_SHARE = 1e-3  # relative weight below which an arm is dropped, when each supported arm costs a message
 TIED = 1e-5  # parts as large as each other
 SPANNED = 1e-3  # of an arm's norm: with no more left, it is a combination of others
 FEW = 16  # rows that are worked on apart from the others, on CPU, where no others matter

@@ -16,7 +16,7 @@ SAFE = 0.1  # of the spread of eigenvalues from which on some may not count: bel
 
 
 def least_eigenvalue(A: Float[Array, "d d"]) -> Float[Array, ""]:
-    """Of a symmetric matrix, at a third of the cost of `eigh`, which also works out eigenvectors; NaN if it has one."""
+    """Least eigenvalue of a symmetric matrix, at a third of the cost of `eigh`; NaN if the matrix has a NaN."""
     return by_device(A, cpu=by_lapack, default=by_reflections)
 
 
@@ -106,8 +106,9 @@ def eigenpairs_of_rows(
 def with_null_space(
     eigenvalues: Float[Array, " d"], vectors: Float[Array, "d d"]
 ) -> tuple[Float[Array, " d"], Float[Array, "d d"]]:
-    """Of a null space `eigh` returns whatever basis rounding leads to, and what follows from it would depend on padding
-    and batch. Instead take a QR of fixed vectors projected onto it.
+    """Eigenvectors with a fixed basis of the null space, the QR of fixed vectors projected onto it.
+
+    `eigh` returns whatever basis rounding leads to, so that results would depend on padding and batch.
     """
     null = eigenvalues <= (1e-6 if vectors.dtype == jnp.float32 else 1e-12) * eigenvalues[-1]
 
@@ -152,12 +153,12 @@ def least_squares(gram: Float[Array, "d d"], moment: Float[Array, " d"]) -> tupl
 
 
 def least_counted(gram: Float[Array, "d d"]) -> float:
-    """Of the largest eigenvalue: below it, a direction is one of which G tells no more than rounding."""
+    """Relative cutoff: eigenvalues of G below this fraction of the largest count as zero."""
     return 1e-6 if gram.dtype == jnp.float32 else 1e-14
 
 
 def inverse_eigenvalues(gram: Float[Array, "d d"]) -> tuple[Float[Array, " d"], Float[Array, "d d"], Float[Array, ""]]:
-    """Of the directions that count, 0 of the others; the eigenvectors; and the number of the others."""
+    """Inverse eigenvalues (0 for directions below the cutoff), the eigenvectors, and how many are below the cutoff."""
     eigenvalues, Q = jnp.linalg.eigh(gram.T, symmetrize_input=False)
     seen = eigenvalues > least_counted(gram) * eigenvalues[-1]
     return jnp.where(seen, 1 / eigenvalues, 0), Q, (~seen).sum().astype(gram.dtype)

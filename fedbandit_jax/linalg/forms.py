@@ -19,7 +19,7 @@ def quadratic_forms(rows: Float[Array, "n d"], matrix: Float[Array, "d d"]) -> F
 
 
 def _forms_at_once(rows: Float[Array, "n d"], matrix: Float[Array, "d d"]) -> Float[Array, " n"]:
-    """Of many rows, some at a time: n x d products of every run of a batch would fill a GPU's memory."""
+    """Quadratic forms of many rows, a block at a time: n x d products of a whole batch would fill a GPU's memory."""
 
     def forms(rows: Float[Array, "n d"]) -> Float[Array, " n"]:
         return ((rows @ matrix) * rows).sum(axis=1)

@@ -209,7 +209,7 @@ def in_turn(function: Callable[..., Any], *arguments: Any) -> Any:
 
 
 def renewed(outdated: Bool[Array, ""], old: Any, make: Callable[..., Any], *arguments: Any) -> Any:
-    """What `make` makes of the arguments; on CPU, in turn, the old where that is not outdated, as it is the same."""
+    """`make(*arguments)`; on CPU, lane by lane, reusing `old` unless `outdated`."""
     leaves, structure = jax.tree.flatten((old, arguments))
 
     @jax.jit
@@ -308,8 +308,7 @@ def traced(function: Callable[..., Any], *arguments: Any) -> tuple[Callable[...,
 def for_each_lane(key: Any, tree: Any) -> Any:
     """The tree; in a batch each lane has a copy of its own, if it has its own key.
 
-    For what a loop starts with. `vmap` finds out by trials what of it differs between lanes later on, and each trial of
-    a loop tries all loops inside.
+    Marks loop carries as batched up front; otherwise `vmap` finds them by fixpoint and retraces nested loops.
     """
     return tree
 

@@ -86,7 +86,7 @@ class Ridge(NamedTuple):
 
 
 def square_root(widths: Float[Array, " K"]) -> Float[Array, " K"]:
-    """Of squared widths, which rounding may have brought below 0."""
+    """Square roots of squared widths, with those that rounding brought below 0 taken as 0."""
     return jnp.sqrt(jnp.maximum(widths, 0))
 
 

@@ -23,7 +23,7 @@ Square = Float[Array, "d d"]
 
 
 class Whitened(NamedTuple):
-    """Of a fixed arm set."""
+    """State for a fixed arm set, in coordinates where W = I."""
 
     ridge: Ridge  # its theta is L^-1 theta, and it has no V^-1; sums over observations are as ever
     root: Float[Array, "d d"]  # L
@@ -33,7 +33,7 @@ class Whitened(NamedTuple):
 
 
 class Plain(NamedTuple):
-    """Of arms that are redrawn."""
+    """State for arms that are redrawn every round."""
 
     ridge: Ridge
     spread: Float[Array, "d d"]  # V^-1 W^-1 V^-1
@@ -54,7 +54,7 @@ def start(arms: Float[Array, "K d"], prior: Real, other: Real, *, fixed: bool) -
 
 
 def of(ridge: Ridge, arms: Float[Array, "K d"], root: Square, half: Square) -> Spread:
-    """Of a regression and W = L L', given as L and L^-1."""
+    """The state for a regression and W = L L', given as L and L^-1."""
     if not isinstance(ridge.pulls, FixedArms):
         across = ridge.inverse @ half.T
         return Plain(ridge, across @ across.T)

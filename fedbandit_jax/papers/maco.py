@@ -41,7 +41,7 @@ def with_long_users(seed: int = 0) -> Catalog:
 
 
 def about_constants(sigma: float) -> tuple[Claim, ...]:
-    """Of Table III: beta has no effect, delta a small one."""
+    """Claims of Table III: beta has no effect, delta a small one."""
 
     def label(beta: float, delta: float) -> str:
         return f"MACO delta={delta:g} sigma={sigma:g} beta={beta:g}"
@@ -61,7 +61,7 @@ def about_constants(sigma: float) -> tuple[Claim, ...]:
 
 
 def about_clients(sigma: float) -> tuple[Claim, Claim]:
-    """Of the theorem, and of what is told of the AAAI table: four times the agents, four times the regret."""
+    """Claims of the theorem, and of the AAAI table as reported: four times the agents, four times the regret."""
     label = f"MACO sigma={sigma:g}"
     most = 0.5 + TOLERANCE
     root = f"sigma = {sigma:g}: regret grows no faster than sqrt(M), an exponent of at most {most:g}"

@@ -41,7 +41,7 @@ def decide(low: float, high: float, least: float = -np.inf, most: float = np.inf
 
 
 def decide_all(words: Sequence[str]) -> str:
-    """Of a claim about each of several."""
+    """The verdict on a claim about each of several baselines."""
     if FAILS in words:
         return FAILS
     return HOLDS if words and set(words) == {HOLDS} else UNDECIDED

@@ -54,7 +54,7 @@ def judge(x: pd.DataFrame, y: pd.DataFrame, confidence: float) -> list[tuple[int
 
 
 def signs(table: pd.DataFrame, confidence: float) -> np.ndarray:
-    """Of the mean of column j less that of column i, at (j, i): -1, 1, 0 where all are equal, NaN if not known."""
+    """Sign of mean[j] - mean[i] at [j, i]: 0 if all runs tie, NaN if undecided."""
     count = table.shape[1]
     j, i = np.triu_indices(count, 1)
     if table.notna().all(axis=None):

@@ -153,7 +153,7 @@ def log_ends(units: np.ndarray, weights: np.ndarray, confidence: float = CONFIDE
 
 
 def t_quantile(units: Any, confidence: float = CONFIDENCE) -> Any:
-    """Of Student's t, for an interval of the mean of some units."""
+    """Quantile of Student's t, for an interval of the mean of some units."""
     from scipy.special import stdtrit  # here, as it is slow to import
 
     return stdtrit(np.asarray(units) - 1.0, (1 + confidence) / 2)

@@ -19,7 +19,7 @@ from fedbandit_jax.results.pareto import DOMINATED, ON_FRONT, UNDECIDED
 from fedbandit_jax.results.statistics import show
 
 SCALES = ("auto", "linear", "log")
-WIDE = 8  # times the least: from here on an axis is logarithmic by itself
+WIDE = 8  # max/min ratio from which an axis is logarithmic
 PLAIN = 500  # a logarithmic axis from 1 to less has plain numbers: 1, 2, 5, 10 ...
 MOST_NAMES = 30  # beside the points of a panel; of more, those that are dominated have none
 FILLS: dict[str, Any] = {ON_FRONT: "full", UNDECIDED: "left", DOMINATED: "none"}  # of markers

@@ -30,7 +30,7 @@ def expected_answers(
     pool: Float[Array, "A d"] | None,
     links: Int[Array, "A n"] | None,
 ) -> Float[Array, " J"]:
-    """Of each key term, as `World.answers` says; one that no arm carries has its own mean in place of its arms'."""
+    """Expected answer about each key term, as `World.answers` says; a key term without arms answers its own mean."""
     own: Any = world.mean(key_terms, theta)
     if world.answers == "mean":
         return own

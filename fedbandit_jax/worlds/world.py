@@ -156,7 +156,7 @@ class World(Configured):
 
     @property
     def linear(self) -> bool:
-        """Are expected rewards x.theta, as far as a reward can be?"""
+        """True if E[reward] = x.theta (clipped for zero-one rewards)."""
         return type(self).mean is World.mean
 
     @property

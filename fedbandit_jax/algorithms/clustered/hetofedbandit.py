@@ -87,7 +87,7 @@ class HetoFedBandit(Synchronised, LinUCB):
         return setting.horizon * jnp.log(sizes * setting.horizon) / (dim * sizes)
 
     def triggers(self, state: Cliques, client: Client, cliques: Bool[Array, "M M"]) -> Bool[Array, "M M"]:
-        """Of every client, the cliques that it wants to be served."""
+        """The cliques that each client asks the server to serve."""
         learned = state.members.growth * state.members.unsent
         sizes = jnp.maximum(cliques.sum(axis=1), 1).astype(learned.dtype)
         limits = self.limits(sizes, client.context, state.sent.moment.shape[1])

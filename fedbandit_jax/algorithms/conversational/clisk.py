@@ -117,9 +117,9 @@ def perturbed_lazily(
     normalise: bool,
     score: Score,
 ) -> tuple[Int[Array, ""], Float[Array, " d"]]:
-    """Of Gaussian noise, which along a direction g of length 1 is rho z, whatever it is across.
+    """Draw each key term's noise along `direction` only; draw the orthogonal part for the winner.
 
-    So z of all key terms is enough to tell the winner, and what its noise is across g is drawn for it alone.
+    Gaussian noise along a direction g of length 1 is rho z, so z of all key terms decides the winner.
     """
     assert client.term_mask is not None
     J, d = client.key_terms.shape

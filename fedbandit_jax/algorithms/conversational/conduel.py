@@ -25,7 +25,7 @@ MOST_PAIRS = 10**6  # that `window` may keep
 
 
 class Pairs(NamedTuple):
-    """Of a fixed arm set. A duel changes it without M^-1, which is left to be worked out where questions need it."""
+    """State for a fixed arm set. A duel updates it without M^-1, which is computed only where questions need it."""
 
     means: Float[Array, " K"]  # x.theta_hat
     squares: Float[Array, "K K"]  # (x - y)' M^-1 (x - y)

@@ -169,12 +169,12 @@ class Credits(NamedTuple):
 def credits_of(
     columns: Float[Array, "d J"], inverse: Square, shadow: Square, widths: Float[Array, " J"] | None = None
 ) -> Credits:
-    """Of key terms as columns, in O(J d^2); twice that if their widths are not known."""
+    """Credits of key terms given as columns, in O(J d^2); twice that if their widths are not known."""
     influence = forms_of_columns(columns, inverse @ shadow @ inverse)
     return Credits(inverse, influence, forms_of_columns(columns, inverse) if widths is None else widths)
 
 
 def heard(state: State, credits: Credits, row: Float[Array, " d"], target: Float[Array, ""]) -> State:
-    """With a row and what it is told to be in the sums of the key-term level; `credits` have Mt^-1 before that."""
+    """Add one (feature, target) pair to the key-term regression; `credits` have Mt^-1 before that."""
     level = spread.widen(state.level, row, credits.inverse @ row)
     return state._replace(level=level, gram=state.gram + jnp.outer(row, row), moment=state.moment + target * row)

@@ -77,7 +77,7 @@ class SharedRelativeConUCB(RelativeConUCB, FederatedRounds):
         return jax.vmap(super().theta_hat, in_axes=(AXES,))(state)
 
     def ask(self, state: State, client: Client, questions: Questions) -> tuple[State, Info]:
-        """Of client.who; the clock recomputes what follows of all clients when all have asked."""
+        """Ask for client.who; the clock recomputes the state of all clients when all have asked."""
         own = state._replace(**{name: jax.tree.map(lambda x: x[client.who], getattr(state, name)) for name in EACH})
         (asked, credits), info = self.compare(own, client, questions)
         downloads = questions.count * (client.context.clients - 1)

@@ -44,7 +44,7 @@ class UncertainDirections(NamedTuple):
     eigenvectors: Float[Array, "d d"]  # one a row
 
     def counted(self, null_space: str) -> Bool[Array, " d"]:
-        """Of all pairs, those that a client cares for: with "skip", the span of its active arms."""
+        """Pairs that count for a client: all, or with "skip" those in the span of its active arms."""
         if null_space == "ask":
             return jnp.ones(self.uploaded.shape, bool)
         return self.eigenvalues >= NULL * self.eigenvalues[-1]

@@ -246,7 +246,7 @@ def directions(problem: Problem) -> Float[Array, "M K d"]:
 
 
 def least_norm(problem: Problem) -> Float[Array, ""]:
-    """Of all arms of the federation, which all know; of those that are not 0."""
+    """Smallest nonzero arm norm in the federation (known to every client)."""
     norms = jnp.linalg.norm(problem.arms, axis=2)
     return jnp.where(problem.arm_mask & (norms > 0), norms, jnp.inf).min()
 

@@ -133,7 +133,7 @@ class FedSupLinUCB(Synchronised):
         return state._replace(federation=lax.fori_loop(0, state.waited.shape[1], refresh_layer, state.federation))
 
     def theta_hat(self, state: Layers) -> Float[Array, "M d"]:
-        """Of the layer of which a client was told most."""
+        """The estimate of the layer with the most observations from the server."""
         told = state.federation.acting
         assert told is not None
         most = jnp.argmax(told.observations, axis=1)

@@ -37,7 +37,7 @@ from fedbandit_jax.results.results import Results
 from fedbandit_jax.worlds.catalog import Catalog
 
 LEAST_RUNS = 40  # of a trial in the last rung
-KEEP = 4  # one trial in so many goes on
+KEEP = 4  # keep the best 1/KEEP of the trials
 GROWTH = 3  # to so many times the runs
 RUNGS = 3
 FINALISTS = 8  # at least: rare bad runs show late
@@ -65,7 +65,8 @@ def tune(
 ) -> Tuning:
     """Tune every algorithm in one setting; `.algorithms` has the best of each, ready for `simulate`.
 
-    Every algorithm has the same number of runs, which `tuning.rungs` tells. One without a space is only scored.
+    Every algorithm has the same number of runs, which `tuning.rungs` tells. Algorithms with nothing to tune
+    are only evaluated.
 
     Args:
         catalog: what federations are drawn from.
@@ -176,7 +177,7 @@ def rungs_of(trials: int, users: Sequence[int], seeds: int) -> tuple[Rung, ...]:
 
 
 def survivors(trials: Sequence[Trial], means: pd.Series, count: int) -> list[Trial]:
-    """Of every algorithm what was given and its best others, `count` in all."""
+    """For every algorithm, the trial that was given and its best others, `count` in all."""
     kept = set()
     for _, own in itertools.groupby(trials, key=lambda trial: trial.owner):
         first, *others = (trial.key for trial in own)

@@ -39,7 +39,7 @@ class Rung(NamedTuple):
 
     @property
     def runs(self) -> int:
-        """Of each trial."""
+        """Runs of each trial."""
         return len(self.users) * self.seeds
 
 
