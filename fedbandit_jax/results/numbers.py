@@ -60,18 +60,18 @@ def with_interval(mean: float, low: float, high: float) -> str:
     return f"{told} [{first}, {last}]" if power == 0 else f"({told} [{first}, {last}])e{power:+03d}"
 
 
-def mean_and_interval(row: "pd.Series[Any]") -> str:
+def mean_and_interval(row: "pd.Series") -> str:
     """The mean of a summary's row with its interval, or with the reason that it has none."""
     told = with_interval(row["mean"], row["low"], row["high"])
     return f"{told}, {reason(row)}" if row.get("note") else told
 
 
-def reason(row: "pd.Series[Any]") -> str:
+def reason(row: "pd.Series") -> str:
     """Why the mean of a summary's row has no interval: "1 of 5 carries half"; "" if it has one."""
     return str(row["note"]).rpartition(": ")[2]
 
 
-def share_in_words(row: "Mapping[str, Any] | pd.Series[Any]", unit: str = "") -> str:
+def share_in_words(row: "Mapping[str, Any] | pd.Series", unit: str = "") -> str:
     """For how many users a paired comparison is better, with the interval of their share: "9 of 10 [0.56, 1.00]"."""
     total = row["better"] + row["worse"]
     counted = f"{row['better']} of {total}{unit and ' ' + unit}"
