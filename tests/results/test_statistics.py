@@ -268,9 +268,10 @@ def test_summary_with_logarithms():
     t, log = (results.summary(interval=interval, columns="all").set_index("label") for interval in ("t", "log"))
     pd.testing.assert_frame_equal(t[["count", "mean", "sd"]], log[["count", "mean", "sd"]])
     half = by_jackknife(values.mean(axis=1), np.log)
-    np.testing.assert_allclose(log.loc["A", ["low", "high"]], values.mean() * np.exp([-half, half]), rtol=1e-9)
-    assert log.loc["B", ["low", "high"]].isna().all()
-    np.testing.assert_allclose(log.loc["C", ["low", "high"]], t.loc["C", ["low", "high"]], atol=0.01)
+    t, log = t[["low", "high"]], log[["low", "high"]]
+    np.testing.assert_allclose(log.loc["A"], values.mean() * np.exp([-half, half]), rtol=1e-9)
+    assert log.loc["B"].isna().all()
+    np.testing.assert_allclose(log.loc["C"], t.loc["C"], atol=0.01)
     with pytest.raises(ValueError, match=r"^interval='bootstrap' is not allowed: it must be 'auto' or 't' or 'log'$"):
         results.summary(interval="bootstrap")
 

@@ -247,7 +247,8 @@ def of(table: pd.DataFrame, owner: str) -> pd.DataFrame:
 
 def by_trial(runs: pd.DataFrame) -> dict[tuple[str, int], pd.Series]:
     """Final regrets of every trial by user and seed."""
-    return dict(iter(runs.set_index(["user", "seed"]).groupby(["algorithm", "trial"], sort=False)["regret"]))
+    groups = runs.set_index(["user", "seed"]).groupby(["algorithm", "trial"], sort=False)["regret"]
+    return {(algorithm, int(trial)): regrets for (algorithm, trial), regrets in groups}
 
 
 def paired(one: pd.Series, other: pd.Series) -> dict[str, float]:
