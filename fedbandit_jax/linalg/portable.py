@@ -25,8 +25,8 @@ BLOCK = 128  # rows whose products with others compete at a time on accelerators
 def by_device(*operands: Any, cpu: Callable[..., Any], default: Callable[..., Any]) -> Any:
     """The form for CPUs, or that for all other devices.
 
-    Where there is only a CPU, and no program is made for other devices, nobody traces the other form: with it, FedConPE
-    takes half as long again to trace.
+    Where there is only a CPU, and no program is made for other devices, only the form for CPUs is traced: tracing both
+    takes longer.
     """
     if not ELSEWHERE and jax.default_backend() == "cpu":
         return cpu(*operands)
