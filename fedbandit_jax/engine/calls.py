@@ -166,8 +166,7 @@ def play(
             for program in compiled:
                 compile_seconds += time.perf_counter() - began_waiting
                 programs.append(program)
-                rows = np.flatnonzero(mine & (batch_of_run == store.batches.index(program.batch)))
-                play_program(program, rows, store, counter)
+                play_program(program, mine, store, counter)
                 if len(programs) < len(to_play):
                     counter.begin(f"compiling, {len(programs)} of {len(to_play)} played")
                 began_waiting = time.perf_counter()
@@ -187,17 +186,17 @@ def play(
     )
 
 
-def play_program(program: Program, rows: np.ndarray, store: Store, counter: Progress) -> None:
-    """Play the runs in some rows of the table of runs, all of one program, and hand them to the store."""
-    counter.begin(program.batch.algorithm.title, rows)
+def play_program(program: Program, mine: np.ndarray, store: Store, counter: Progress) -> None:
+    """Play those runs of a program that a mask over the table of runs names, and hand them to the store."""
+    rows = np.flatnonzero(store.runs["batch"].to_numpy() == store.batches.index(program.batch))
+    counter.begin(program.batch.algorithm.title, rows[mine[rows]])
     store.flush()
     began = time.perf_counter()
-    runs_of_batch = np.flatnonzero(store.runs["batch"].to_numpy() == store.batches.index(program.batch))
-    chunks = [program.finished(np.searchsorted(runs_of_batch, rows))]
+    chunks = [program.finished(np.flatnonzero(mine[rows]))]
     with closing(in_background(chunks, check=processes.check_others)) as played:
         for finished, trace in played:
-            store.add(runs_of_batch[finished], trace)
-            counter.count(runs_of_batch[finished], program.batch.horizon)
+            store.add(rows[finished], trace)
+            counter.count(rows[finished], program.batch.horizon)
     program.play_seconds = time.perf_counter() - began
     store.flush()
 
